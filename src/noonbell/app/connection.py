@@ -12,6 +12,7 @@ import functools
 import itertools
 import logging
 import os
+import shlex
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
@@ -31,7 +32,7 @@ from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFou
 from noonbell.model import request as model
 from noonbell.model.request import Publication
 from noonbell.model.run import FINAL, Run, RunId
-from noonbell.model.task import TaskId
+from noonbell.model.task import Task, TaskId
 from noonbell.ports import EVENTS
 from noonbell.service import Rules, Services, build
 from noonbell.service.publishing import MOST_RUNS
@@ -173,8 +174,13 @@ async def declare_jobs(
 ) -> ReconcileReport:
     """Bring the tasks of `owner` to what the code says. With `prune`, those that it no longer says are deleted.
 
-    A task of the same name that another owner manages is used as it is, if it runs this job; otherwise AlreadyExists.
+    A task of the same name that another owner manages is used as it is, if it runs this job; otherwise AlreadyExists, and
+    nothing is written.
     """
+    by_name = {job.name: job for job in jobs}
+    for task in (await services.store.tasks_named(by_name)).values():
+        if task.spec.managed_by != owner:
+            _check_carries_out(by_name[task.name], task)
     for job in jobs:
         missing = sorted(job.signature.required)
         if job.declared.has_schedule and job.declared.task.get("payload") is None and missing:
@@ -183,17 +189,19 @@ async def declare_jobs(
                 *(job.name, ", ".join(missing)),
             )
     report = await reconcile(services, owner, [job.declared.task for job in jobs], by=owner, prune=prune, path="jobs")
-    by_name = {job.name: job for job in jobs}
     for name, other in report.foreign.items():
-        task = await services.tasks.get(name)
-        if not by_name[name].is_carried_out_by(task.spec):
-            raise AlreadyExists(
-                f"a task {name!r} that does something else is there already, managed by {other};"
-                " give the job or flow another name",
-                details={"name": name},
-            )
+        _check_carries_out(by_name[name], await services.tasks.get(name))  # made by another meanwhile
         log.warning("task %s is managed by %s, not by %s: it is used as it is", name, other, owner)
     return report
+
+
+def _check_carries_out(job: Job[..., Any] | Flow[..., Any], task: Task) -> None:
+    if not job.is_carried_out_by(task.spec):
+        raise AlreadyExists(
+            f"a task {task.name!r} that does something else is there already, managed by {task.spec.managed_by};"
+            f" give the job or flow another name, or delete that task: noonbell task delete {shlex.quote(task.name)}",
+            details={"name": task.name},
+        )
 
 
 def check_owner(name: str) -> str:

@@ -139,13 +139,15 @@ async def test_a_name_that_means_something_else_already_stops_the_start(sqlite_u
     assert owned.spec.managed_by == "code:one"
 
     three = App("three")
+    three.job(_named("before"))
     three.job(_named("report"))
     async with looking_at(sqlite_url) as store:
         spec = owned.spec.__class__(name="report", job_type="something_else")
         await store.create_task(spec)
-    with pytest.raises(AlreadyExists, match="'report' that does something else"):
+    with pytest.raises(AlreadyExists, match=r"'report' that does something else.*: noonbell task delete report$"):
         async with three.connected(sqlite_url):
             pass
+    assert await task_of(sqlite_url, "before") is None  # refused as a whole
 
 
 async def test_a_schedule_that_lacks_its_payload_is_warned_about(sqlite_url: str, caplog: pytest.LogCaptureFixture):
