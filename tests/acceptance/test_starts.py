@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import socket
 import sqlite3
 
@@ -100,7 +101,7 @@ def test_off_loopback_everybody_is_asked_for_a_token(nodes, sqlite_url):
 
 def test_without_a_token_the_log_says_how_to_make_one(nodes, sqlite_url):
     node = nodes.start(sqlite_url, env={"NOONBELL_AUTH__ENABLED": "true"})
-    assert "noonbell token create --role admin" in node.log
+    assert f"noonbell token create --role admin --name NAME --store {shlex.quote(sqlite_url)}\n" in node.log
 
 
 def test_others_are_let_in_where_it_is_written_out(nodes, sqlite_url):

@@ -23,8 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo(error.format_message(), err=True)
         sys.exit(EXIT_USAGE)
     except click.UsageError as error:
-        hint = f"; see {error.ctx.command_path} --help" if error.ctx is not None else ""
         message = error.format_message().rstrip(".")
+        help_page = "" if error.ctx is None else f"see {error.ctx.command_path} --help"
+        hint = help_page and (f" ({help_page})" if message.endswith("?") else f"; {help_page}")
         is_cut = message.startswith("Got unexpected extra argument")
         say_error((unquoted_cron(given) if is_cut else "") or message + hint)
         sys.exit(EXIT_USAGE)

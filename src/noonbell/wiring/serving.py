@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shlex
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -26,6 +27,7 @@ from noonbell.errors import NoonbellError, SettingsError, StoreUnavailable
 from noonbell.ports import Store
 from noonbell.service import Rules, Services, build
 from noonbell.settings import Settings
+from noonbell.settings.kinds import shown_store_address
 from noonbell.stores import wakeup_of
 from noonbell.targets.http import template
 from noonbell.telemetry import logs
@@ -94,7 +96,10 @@ async def serve(
                 await reconcile(parts.services, settings)
                 await _begin_signing(parts)
                 if api and asks_for_tokens(settings) and not await parts.access.tokens():
-                    log.warning("no token has been made yet: noonbell token create --role admin --name NAME makes one")
+                    at = shlex.quote(shown_store_address(settings.store.url))
+                    log.warning(
+                        "there is no token yet; make one: noonbell token create --role admin --name NAME --store %s", at
+                    )
                 if scheduler and settings.scheduler.misfire_on_start == "skip":
                     await _forget_downtime(parts.services.store, settings.scheduler.batch_limit)
                 async with contextlib.AsyncExitStack() as attached:

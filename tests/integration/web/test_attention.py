@@ -24,7 +24,7 @@ async def test_a_failing_task_with_an_alert_is_listed_once_with_the_name_of_the_
     await api.parts.node._others["alerts"].tick()
     assert len((await api.good("GET", "/alerts"))["items"]) == 1
     (row,) = [each for each in await rows(api) if ">fails<" in each]
-    assert "all-failures" in row
+    assert "alert rule: all-failures" in row  # "rule failed" would say of a rule of that name that it has failed
     assert f"/runs/{lease.run_id}/retry" in row
 
 

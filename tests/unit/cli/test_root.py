@@ -143,7 +143,7 @@ def test_looking_at_tokens_makes_no_store(noonbell, tmp_path, monkeypatch, words
 def test_a_command_of_a_group_is_found_by_its_own_name(noonbell, given, told):
     code, out, err = noonbell(given, "x")
     assert (code, out) == (2, "")
-    assert f"there is no command {given!r}; {told}" in err
+    assert f"there is no command {given!r}; {told} (see noonbell --help)\n" in err
 
 
 @pytest.mark.parametrize("words", [("version",), ("--help",), ("next", "@daily"), ("help", "exit-codes")], ids=" ".join)
