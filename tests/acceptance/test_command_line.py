@@ -159,6 +159,7 @@ def test_waiting_for_a_run_that_no_worker_can_take_says_so(noonbell, server):
     ran = noonbell("trigger", "mail", "--wait", "--timeout", "3")
     assert (ran.code, ran.out) == (7, "")
     assert ran.err.count("no living worker of queue default knows job type send_mial. They know data_cleanup.") == 1
+    assert ran.err.count("  noonbell doctor says how to start one; Ctrl-C ends this wait") == 1
     assert "still SCHEDULED after 3 s" in ran.err
 
 

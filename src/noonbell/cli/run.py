@@ -226,6 +226,8 @@ def _say_why(remote: Remote, run_id: int, said: str) -> str:
     answer = remote.get(f"/runs/{run_id}/explain")
     if answer["cause"] != said:
         talk(str(answer["message"]))
+        if answer["cause"] == "no_worker":
+            talk("  noonbell doctor says how to start one; Ctrl-C ends this wait, and the run goes on waiting")
     return str(answer["cause"])
 
 
