@@ -47,3 +47,11 @@ def test_the_six_lines_of_python_are_those_that_dev_is_tested_with():
     (six,) = SIX_LINES
     assert six in (Path(__file__).parent / "test_dev.py").read_text()
     assert len(six.splitlines()) == 6
+
+
+def test_the_job_and_the_tasks_have_names_of_their_own():
+    """A worker for the six lines, beside the server of the other lines, would be refused: the name is taken."""
+    (job,) = re.findall(r"^async def (\w+)\(", SIX_LINES[0], re.MULTILINE)
+    made = re.findall(r"noonbell task create (\S+)|\"name\": \"(\w+)\", \"cron_expr\"", "".join(BLOCKS))
+    assert job not in {name for each in made for name in each}
+    assert len(made) == 2

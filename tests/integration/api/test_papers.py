@@ -376,7 +376,7 @@ async def until_ended(api: Api, run_id: int) -> dict:
 
 
 async def test_the_tutorial_does_what_it_says_also_after_the_readme(working: Api):
-    for name in ("health", "hello"):  # the README makes them, and says that the tutorial goes on from there
+    for name in ("health", "ping"):  # the README makes them, and says that the tutorial goes on from there
         await working.create(name=name, target_url=f"{HOST}/api/v1/healthz")
     lines = iter(curl_lines(TUTORIAL))
 
