@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ import pytest
 from services import wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples/frameworks"
+PAGE = EXAMPLES.parents[1] / "docs/how-to/frameworks.md"
 PATIENCE = 60.0
 
 COMMANDS = {
@@ -189,6 +191,22 @@ def test_children_of_gunicorn_with_preload_publish_and_are_killed_at_random_mome
 
 
 def test_every_example_has_its_place_on_the_page():
-    page = (EXAMPLES.parents[1] / "docs/how-to/frameworks.md").read_text()
+    page = PAGE.read_text()
     for example in EXAMPLES.glob("*.py"):
         assert f"examples/frameworks/{example.name}" in page
+
+
+def test_what_the_page_shows_of_an_example_is_in_it():
+    (shown,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert shown in (EXAMPLES / "fastapi_shop.py").read_text()
+
+
+def test_the_setting_of_the_page_is_the_schema_that_the_examples_connect_to():
+    """With the default schema a worker would start on empty tables, and the orders would wait."""
+    (schema,) = re.findall(r"schema: (\w+)\}' > noonbell.yaml", PAGE.read_text())
+    named = {
+        found
+        for example in EXAMPLES.glob("*_shop.py")
+        for found in re.findall(r'schema="(\w+)"', example.read_text()) or [None]
+    }
+    assert named == {schema}

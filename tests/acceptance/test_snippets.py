@@ -58,6 +58,9 @@ RUN_BY = {
     ),
     "docs/how-to/debounce-and-throttle.md": dict.fromkeys(("python", "text"), ABOUT_KEYS),
     "docs/how-to/events.md": {"python": f"{PYTHON}the_loop_of_the_page_about_events_hears_of_a_failure"},
+    "docs/how-to/frameworks.md": {
+        "python": "tests/acceptance/test_frameworks.py::test_what_the_page_shows_of_an_example_is_in_it"
+    },
     "docs/how-to/from-celery-bullmq-airflow.md": dict.fromkeys(("python", "yaml", "text"), MOVERS),
     "docs/how-to/jobs-api.md": {"bash": "tests/integration/api/test_jobs.py::test_every_line_of_the_how_to_works"},
     "docs/how-to/limits-per-key.md": dict.fromkeys(("python", "text"), ABOUT_KEYS),
@@ -93,9 +96,12 @@ NOT_RUN = {
     "docs/how-to/deploy.md": {"docker compose": CLUSTER, 'echo "POSTGRES_PASSWORD': CLUSTER, "kubectl": CLUSTER},
     "docs/how-to/frameworks.md": {
         "cd examples": "tests/acceptance/test_frameworks.py starts these programs on a database of its own",
+        "createdb": "as above",
         "export DATABASE_URL": "as above",
+        "echo 'store": "as above",
         "uvicorn": "as above",
-        "noonbell worker": "as above",
+        "noonbell serve": "as above",
+        "curl": "as above",
     },
     "docs/how-to/grpc.md": {
         "protoc": "the compiler of protocols is not there; descriptors are in tests/services/grpc_bell.py"
