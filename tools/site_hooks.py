@@ -49,7 +49,7 @@ def navigation(pages: str, decisions: str) -> list[Entry]:
     """From the two lists of pages."""
     parts = SECTION.split(pages)
     by_title = dict(zip(parts[1::2], parts[2::2], strict=True))
-    by_title["Explanation"], _, besides = by_title["Explanation"].partition("\nBesides:")
+    by_title["Explanation"], _, besides = by_title["Explanation"].partition("\n\nThe ")
     return [
         {"Start": [{"Documentation": "README.md"}, {"README": "start.md"}, {"简体中文": "start.zh-CN.md"}]},
         {"Tutorials": entries(by_title["Tutorials"])},
