@@ -142,6 +142,12 @@ def test_a_run_that_no_worker_can_take_is_explained(noonbell, server):
     assert noonbell("run", "explain", "1").code == 3
 
 
+def test_a_task_without_a_target_is_answered_with_the_options_for_one(noonbell):
+    made = noonbell("task", "create", "x")
+    assert (made.code, made.out) == (1, "")
+    assert made.err.endswith("(--url URL, or --job TYPE)\n")
+
+
 def test_a_new_task_whose_job_type_no_worker_knows_says_so(noonbell):
     made = noonbell("task", "create", "mail", "--every", "1h", "--job", "send_mial")
     assert (made.code, made.out.splitlines()[0]) == (0, "created mail, id 1; the next slots:")

@@ -167,6 +167,8 @@ class NounGroup(click.Group):
             near = [word for word in _OTHER_WORDS.get(name, ()) if word in known][:1]
             near = near or difflib.get_close_matches(name, [*known, *self._aliases], n=1)
             full = f"{self.name} {name}"
+            if full in _ELSEWHERE:
+                raise click.UsageError(f"there is no command {full!r}; {_ELSEWHERE[full]}")
             raise click.UsageError(
                 f"there is no command {full!r}{_question([f'{self.name} {word}' for word in near])}", ctx
             )
@@ -188,12 +190,21 @@ _OTHER_WORDS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Words of other tools, and the commands of a noun that may be meant; the first that the noun has is proposed."""
 
+_ALERT_NOUNS: Final = ("channel", "channels", "rule", "rules")
 _ELSEWHERE: Final = {
     **dict.fromkeys(
         ("dump", "snapshot"),
         "noonbell backup FILE writes a whole store into a file: docs/how-to/backup-and-restore.md",
     ),
     **dict.fromkeys(("dashboard", "ui", "web"), "noonbell serve serves the dashboard at its address"),
+    **dict.fromkeys(
+        ("flow", "flows"),
+        "a flow is a task with steps: noonbell apply FILE makes it, noonbell run graph ID shows a run of it: docs/how-to/flows.md",
+    ),
+    **dict.fromkeys(
+        (*(f"alert {noun}" for noun in _ALERT_NOUNS), *_ALERT_NOUNS),
+        "noonbell api GET /alerts/channels lists channels, POST makes one; rules are at /alerts/rules: docs/how-to/alerts.md",
+    ),
 }
 """What people look for as a command, and where it is."""
 

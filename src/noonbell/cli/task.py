@@ -158,14 +158,18 @@ def create(name: str | None, file: str | None, output: str, **given: Any) -> Non
 
 
 def _save(remote: Remote, method: str, path: str, fields: dict[str, Any]) -> Any:
-    """The answer. An error about the time zone has names that are near."""
+    """The answer. An error about the time zone has names that are near, one about a missing target the options for it."""
     try:
         return remote.call(method, path, fields)
     except InvalidArgument as error:
-        hint = zone_hint(str(fields["timezone"])) if "timezone" in fields and "timezone" in error.details else ""
-        if not hint:
+        hints = {
+            "timezone": zone_hint(str(fields["timezone"])) if "timezone" in fields else "",
+            "target_url": "" if "target_url" in fields else " (--url URL, or --job TYPE)",
+        }
+        if not any(hints.get(name) for name in error.details):
             raise
-        raise InvalidArgument.fields({**error.details, "timezone": f"{error.details['timezone']}{hint}"}) from None
+        found = {name: f"{problem}{hints.get(name, '')}" for name, problem in error.details.items()}
+        raise InvalidArgument.fields(found) from None
 
 
 def _warn_of_no_worker(remote: Remote, task_id: int, job_type: str) -> None:

@@ -171,6 +171,9 @@ def test_a_disk_that_is_full_is_one_line(words):
         (("run", "stop", "1"), "there is no command 'run stop'; did you mean run cancel?"),
         (("token", "rm", "x"), "there is no command 'token rm'; did you mean token revoke?"),
         (("dump",), "there is no command 'dump'; noonbell backup FILE writes a whole store into a file: docs/how-to/"),
+        (("flow", "list"), "there is no command 'flow'; a flow is a task with steps: noonbell apply FILE makes it"),
+        (("alert", "channel"), "there is no command 'alert channel'; noonbell api GET /alerts/channels lists channels"),
+        (("rules",), "there is no command 'rules'; noonbell api GET /alerts/channels lists channels"),
     ],
 )
 def test_words_of_other_tools_lead_to_ours(noonbell, words, told):
