@@ -67,6 +67,12 @@ async def test_a_test_call_shows_the_answer_and_saves_nothing(node, target, open
     page = await open_page(address(node, "/tasks/new"))
     await page.get_by_label("Name", exact=True).fill("only-tried")
     await page.get_by_label("URL", exact=True).fill(target.url("/status/418"))
+    url = await page.locator("#f-target_url").input_value()
+    await page.locator("#f-target_url").fill("localhost/coffee")
+    await page.get_by_role("button", name="Test call").click()
+    await expect(page.locator("#try-result .problem")).to_contain_text("it has to begin with http://")
+    await expect(page.locator("#try-result a")).to_have_count(0)  # nothing that leads away from what was typed
+    await page.locator("#f-target_url").fill(url)
     await page.get_by_role("button", name="Test call").click()
     await expect(page.locator("#try-result")).to_contain_text("418")
     assert len(target.at("/status/418")) == 1

@@ -25,6 +25,8 @@ async def test_the_list_shows_what_is_called_and_can_be_narrowed(api: Api, lang:
     assert f"PUT {URL}?two" in both
     assert "team=mail" in both
     assert f"/runs/{task_run}" not in both
+    assert both.count("k-1") == 1
+    assert {"en": "call without a task", "zh": "无任务调用"}[lang] not in both  # each of them is
     narrowed = {"/calls?queue=reports": two, "/calls?key=k-1": one, "/calls?status=SCHEDULED&queue=reports": two}
     narrowed["/calls?label=team%3Dmail"] = one
     for path, expected in narrowed.items():

@@ -33,6 +33,14 @@ async def dead_run(api: Api, task: int) -> int:
 # Queues
 
 
+@pytest.mark.parametrize(("lang", "column"), [("en", "Ended per minute"), ("zh", "每分钟结束")])
+async def test_the_line_beside_the_heading_names_the_column_that_it_explains(api, lang, column):
+    await api.trigger(await api.create(name="a"))
+    text = await get(api, "/queues", lang)
+    assert re.search(rf'<p class="muted">{column}[:：]', text)
+    assert re.search(rf"<th [^>]*>\s*(<[^>]+>)?{column}", text)
+
+
 async def test_a_paused_queue_says_who_paused_it_and_why(everywhere):
     api = everywhere
     await api.trigger(await api.create(name="a"))

@@ -23,7 +23,12 @@ export function startForm() {
   async function fetchPiece(address) {
     const answer = await post(address, "text/html");
     const made = new DOMParser().parseFromString(await answer.text(), "text/html");
-    return answer.ok ? [...made.body.childNodes] : [made.querySelector("main") ?? made.body];
+    if (answer.ok) return [...made.body.childNodes];
+    // Of an error page only what it says: its buttons would lead away from what was typed.
+    const said = document.createElement("p");
+    said.className = "problem";
+    said.textContent = made.querySelector(".fault > p")?.textContent ?? answer.statusText;
+    return [said];
   }
 
   async function look() {
