@@ -36,6 +36,15 @@ async def test_each_part_has_an_address_and_the_back_button_leads_back(node, fai
     await expect(tabs.locator("[aria-current=page]")).to_have_text("Versions")
 
 
+async def test_no_figure_stands_alone_in_a_row(node, failing, open_page):
+    page = await open_page(address(node, f"/tasks/{failing}"))
+    await page.set_viewport_size({"width": 1280, "height": 900})
+    tops = await page.locator("[data-live=health] .figures > div").evaluate_all(
+        "all => all.map(one => Math.round(one.getBoundingClientRect().top))"
+    )
+    assert sorted(tops.count(top) for top in set(tops)) == [3, 3]
+
+
 async def test_why_it_fails_leads_to_what_was_changed_before(node, failing, open_page):
     page = await open_page(address(node, f"/tasks/{failing}"))
     why = page.locator("[data-live=why]")
