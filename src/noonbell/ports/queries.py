@@ -220,7 +220,7 @@ class Queries(Protocol):
         """Figures of runs that ended in the stretch, of each name or of these, for each `step` or all of it. Complete at once."""
 
     async def busiest(self, kind: Scope, since: Instant, until: Instant, limit: int) -> list[str]:
-        """The names with the most runs that ended in the hours of the stretch, the most first."""
+        """The names with the most runs that ended in the hours of the stretch, the most first; in its days, where hours are no longer kept."""
 
     async def queue_depths(
         self, name: str, since: Instant, until: Instant, span: Span, step: int | None = None

@@ -263,3 +263,18 @@ async def test_the_busiest_come_first(store: Store):
     now = await store.now()
     assert await store.busiest(Scope.TASK, now, Instant(now + 1), 5) == [str(many.id), str(few.id)]
     assert await store.busiest(Scope.TASK, now, Instant(now + 1), 1) == [str(many.id)]
+
+
+async def test_the_busiest_of_a_stretch_whose_hours_are_no_longer_kept_are_known_by_its_days(
+    store: Store, clock: ManualClock
+):
+    task = await store.create_task(job())
+    await publish_many(store, task, 2)
+    await store.settle([finish(lease) for lease in await claim(store)])
+    await fold_all(store)
+    then = await store.now()
+    clock.advance(100 * 86_400)
+    while await store.forget_rollups(100):
+        pass
+    stretch = stretch_of(then, then + 1, await store.now())
+    assert await store.busiest(Scope.TASK, stretch.since, stretch.until, 5) == [str(task.id)]

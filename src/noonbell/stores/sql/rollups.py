@@ -40,6 +40,7 @@ from noonbell.model.rollup import (
     Span,
     Stretch,
     fact,
+    finest,
     pieces,
 )
 from noonbell.model.run import FINAL, RunStatus
@@ -312,16 +313,17 @@ def rollups(
 
 
 def busiest(q: Dialect, kind: Scope, since: Instant, until: Instant, limit: int) -> Work[list[str]]:
-    """The names with the most runs that ended in the hours of the stretch, the most first."""
+    """The names with the most runs that ended in the hours of the stretch, or in its days where hours are no longer kept."""
     del q
+    span = DAY if finest(since, (yield Now())) is DAY else HOUR
     rows = yield Fetch(
         "select name, ended, '' as data from (select name, sum(runs) as ended from rollups where seconds = :seconds"
         " and at >= :since and at < :until and kind = :kind group by name order by ended desc, name limit :limit) most"
         " union all select '' as name, 0 as ended, data from rollup_deltas where at >= :since and at < :until",
         {
-            "seconds": HOUR.length // SECOND,
-            "since": HOUR.begin(since),
-            "until": HOUR.end(until),
+            "seconds": span.length // SECOND,
+            "since": span.begin(since),
+            "until": span.end(until),
             "kind": str(kind),
             "limit": limit,
         },
