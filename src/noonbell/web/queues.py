@@ -85,7 +85,7 @@ QUEUE_ORDERS: Final[dict[str, Callable[[QueueRow], Any]]] = {
     "oldest_at": lambda row: row.queue["oldest_at"] if row.queue["waiting"] else None,
     "delayed": lambda row: row.queue["delayed"],
     "running": lambda row: row.queue["running"],
-    "per_minute": lambda row: row.pace.per_minute_out,
+    "per_minute": lambda row: row.pace.per_minute,
     "workers": lambda row: row.served_by,
 }
 _QUEUE_COLUMNS: Final = {
@@ -378,8 +378,12 @@ class Throughput:
     """How long the stretch is, up to now."""
 
     @property
+    def per_minute(self) -> float:
+        return sum(self.went) / self.minutes
+
+    @property
     def per_minute_out(self) -> str:
-        return rate_text(sum(self.went) / self.minutes)
+        return rate_text(self.per_minute)
 
 
 async def throughputs(store: Store, kind: Scope, now: Instant) -> dict[str, Throughput]:
@@ -453,7 +457,7 @@ WORKER_ORDERS: Final[dict[str, Callable[[WorkerRow], Any]]] = {
     "running": lambda row: row.worker["running"],
     "version": lambda row: row.worker["version"],
     "last_heartbeat_at": lambda row: row.worker["last_heartbeat_at"],
-    "per_minute": lambda row: None if row.worker["state"] == "lost" else row.pace.per_minute_out,
+    "per_minute": lambda row: None if row.worker["state"] == "lost" else row.pace.per_minute,
     "started_at": lambda row: row.worker["started_at"],
 }
 

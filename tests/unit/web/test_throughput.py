@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 from noonbell.clock import SECOND, Instant
 from noonbell.model.rollup import MINUTE, Figures, RollUp
 from noonbell.web import queues
@@ -20,6 +23,15 @@ def test_what_ended_is_counted_by_name_and_minute_and_the_rate_is_of_the_time_th
     assert found["http"].went == (3, *[0] * 8, 16)
     assert found["http"].per_minute_out == "2.0"
     assert found["pdf"].went[4] == 1
+
+
+def test_rates_are_put_in_order_as_numbers_not_as_they_are_written():
+    found = queues.paces([row("slow", 0, success=75), row("fast", 0, success=120)], SINCE, NOW)
+    assert (found["slow"].per_minute_out, found["fast"].per_minute_out) == ("7.9", "13")
+    assert found["slow"].per_minute < found["fast"].per_minute
+    for orders in (queues.QUEUE_ORDERS, queues.WORKER_ORDERS):
+        rows: list[Any] = [SimpleNamespace(pace=each, worker={"state": "running"}) for each in found.values()]
+        assert sorted(rows, key=orders["per_minute"]) == rows  # type: ignore[arg-type]
 
 
 def test_what_was_skipped_is_not_counted():
