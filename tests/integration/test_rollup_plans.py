@@ -66,6 +66,7 @@ async def test_figures_are_added_and_read_without_walking_through_all_of_them(
             Scope.TASK, stretch_of(START - HOUR.length, START, START, MINUTE), names=["1003"], step=MINUTE
         ),
         "busiest": lambda: store.busiest(Scope.TASK, Instant(START - 2 * HOUR.length), START, 10),
+        "failed": lambda: store.failed_tasks(a_day_ago, START, 10),
         "forget": lambda: store.forget_rollups(10),
     }
     found = []

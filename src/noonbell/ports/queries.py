@@ -222,6 +222,9 @@ class Queries(Protocol):
     async def busiest(self, kind: Scope, since: Instant, until: Instant, limit: int) -> list[str]:
         """The names with the most runs that ended in the hours of the stretch, the most first; in its days, where hours are no longer kept."""
 
+    async def failed_tasks(self, since: Instant, until: Instant, limit: int) -> list[TaskId]:
+        """The tasks of which a run failed on the days of the stretch, or since the last of them began; by id."""
+
     async def queue_depths(
         self, name: str, since: Instant, until: Instant, span: Span, step: int | None = None
     ) -> list[QueueDepth]:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from noonbell.clock import SECOND, Instant, SystemClock
-from noonbell.model.account import Activity
 from noonbell.model.request import RunQuery
-from noonbell.model.rollup import Figures
+from noonbell.model.rollup import Figures, Scope, stretch_of
 from noonbell.model.run import SUCCEEDED, Origin, Run, RunStatus
 from noonbell.model.task import TaskId, TaskVersion
 from noonbell.service import Services
@@ -23,8 +22,12 @@ from noonbell.web.error_text import headline
 
 FAILURES: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.FAILED_TIMEOUT)
 DAY: Final = 86_400 * SECOND
-_FAILURES_READ: Final = 200
-_MOST_FAILING: Final = 10
+_MOST_LOOKED_AT: Final = 1_000
+"""Tasks that failed within 24 hours."""
+_RUNS_READ: Final = 20
+"""The newest of a task, among which the last one that succeeded or failed is looked for."""
+MOST_FAILING: Final = 10
+"""Failing tasks that are listed."""
 
 
 async def newest_runs(
@@ -44,52 +47,55 @@ async def newest_runs(
 
 
 @dataclass(frozen=True, slots=True)
-class Failing:
-    """A task whose newest run has failed."""
-
-    task_id: TaskId
-    task_name: str
-    run: Run
-    """The newest that failed."""
-    count: int
-    """Failures of the last day, as far as they were looked at."""
-
-
-@dataclass(frozen=True, slots=True)
 class Trouble:
-    failing: list[Failing] = field(default_factory=list)
+    failing: list[Run] = field(default_factory=list)
+    """The last run of each task that `failing` finds."""
+    failures: dict[TaskId, int] = field(default_factory=dict)
+    """Of the last 24 hours, for the first of them."""
     findings: list[Finding] = field(default_factory=list)
 
     @property
     def count(self) -> int:
         return len(self.failing) + len(self.findings)
 
-
-async def failing(services: Services, now: Instant) -> list[Failing]:
-    """The tasks that failed within a day and have not run well since, the one that failed last first."""
-    found = await failed_lately(services, now)
-    return [each for each, doing in found if doing.last_run_status in FAILURES][:_MOST_FAILING]
+    @property
+    def unlisted(self) -> int:
+        return len(self.failing) - len(self.failures)
 
 
-async def failed_lately(services: Services, now: Instant) -> list[tuple[Failing, Activity]]:
-    """The tasks that failed within a day, the one that failed last first, each with what it does now."""
-    groups = grouped(await newest_runs(services, None, _FAILURES_READ, status=FAILURES, since=Instant(now - DAY)))
-    tasks = await services.store.tasks_by_id([each.task_id for each in groups])
-    doing = await services.store.activity([task.id for task in tasks if task.deleted_at is None])
-    return [(each, doing[each.task_id]) for each in groups if each.task_id in doing]
+async def failing(services: Services, now: Instant) -> list[Run]:
+    """The last run that succeeded or failed of each task where that failed within 24 hours; the newest first.
+
+    A run after it that is skipped or not over changes nothing: a task does not come and go with each attempt.
+    """
+    store, since = services.store, Instant(now - DAY)
+    tasks = await store.tasks_by_id(await store.failed_tasks(since, Instant(now + 1), _MOST_LOOKED_AT))
+    doing = await store.activity([task.id for task in tasks if task.deleted_at is None])
+    known = [each.last_run_id for each in doing.values() if each.last_run_status in FAILURES]
+    others = [task_id for task_id, each in doing.items() if each.last_run_status not in (*FAILURES, *SUCCEEDED)]
+    found = await store.runs_by_id([run_id for run_id in known if run_id is not None])
+    for runs in (await store.newest_runs(others, _RUNS_READ)).values() if others else ():
+        found += [run for run in runs if run.status in FAILURES or run.status in SUCCEEDED][:1]
+    failed = [run for run in found if run.status in FAILURES and (run.end_time or run.scheduled_time) >= since]
+    return sorted(failed, key=lambda run: -run.id)
 
 
 async def trouble(services: Services, now: Instant) -> Trouble:
     looked_at = look_at_store(services.store, SystemClock().now, sizes=False)
     findings = [each async for each in looked_at if each.mark is not CheckStatus.WELL]
-    return Trouble(await failing(services, now), findings)
+    failed = await failing(services, now)
+    names = [str(run.task_id) for run in failed[:MOST_FAILING]]
+    rows = await services.store.rollups(Scope.TASK, stretch_of(now - DAY, now + 1, now), names=names) if names else []
+    counts = {int(row.name): row.figures.failed for row in rows}
+    failures = {run.task_id: counts.get(run.task_id, 0) for run in failed[:MOST_FAILING]}
+    return Trouble(failed, failures, findings)
 
 
 _OF_FAILURES: Final = ("failed", "failures", "callback_timeout", "lost")
 """The kinds of alert rules that say of a task what the list of failing tasks says."""
 
 
-def rules_by_task(failing: Sequence[Failing], alerts: Sequence[Mapping[str, Any]]) -> dict[TaskId, list[str]]:
+def rules_by_task(failing: Sequence[Run], alerts: Sequence[Mapping[str, Any]]) -> dict[TaskId, list[str]]:
     """For each failing task the rules that have raised an alert for it: those alerts are not listed once more."""
     listed = {each.task_id for each in failing}
     found: dict[TaskId, list[str]] = {}
@@ -97,14 +103,6 @@ def rules_by_task(failing: Sequence[Failing], alerts: Sequence[Mapping[str, Any]
         if alert["kind"] in _OF_FAILURES and alert["task_id"] in listed:
             found.setdefault(alert["task_id"], []).append(str(alert["rule"]))
     return found
-
-
-def grouped(failed: Sequence[Run]) -> list[Failing]:
-    """By task, the one that failed last first."""
-    by_task: dict[TaskId, list[Run]] = {}
-    for run in failed:
-        by_task.setdefault(run.task_id, []).append(run)
-    return [Failing(task_id, runs[0].task_name, runs[0], len(runs)) for task_id, runs in by_task.items()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from noonbell.errors import AlreadyExists, InvalidArgument, NotFound, VersionConflict
+from noonbell.errors import AlreadyExists, InvalidArgument, VersionConflict
 from noonbell.fields import plain, table
 from noonbell.fields import read as read_struct
 from noonbell.fields.problems import Problems, ReadContext
@@ -18,8 +18,9 @@ from noonbell.model.account import StatusChange
 from noonbell.model.call import CALL_TYPE
 from noonbell.model.request import Page as Found
 from noonbell.model.request import TaskQuery
-from noonbell.model.run import SUCCEEDED, Run
+from noonbell.model.run import Run
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
+from noonbell.service import scope
 from noonbell.service.bulk import TASK_ACTS, TasksChange, change_tasks
 from noonbell.service.filters import TaskFilter, TaskList, read_task_query
 from noonbell.service.scope import ScopeRule
@@ -28,7 +29,7 @@ from noonbell.web import bulk, charts, explanation, following, i18n, lists
 from noonbell.web.context import PageContext, as_json
 from noonbell.web.forms import number_or_text, read_box, read_yaml, write_yaml
 from noonbell.web.page import get, post
-from noonbell.web.recent import failed_lately
+from noonbell.web.recent import MOST_FAILING, failing
 
 FILTERS: Final = ("name", "status", "label", "queue", "managed_by")
 ATTENTION: Final = "attention"
@@ -37,7 +38,6 @@ ORDERS: Final = (ATTENTION, "name", "-name", "next_fire_at", "-updated_at", "-cr
 _SORT: Final = "noonbell_tasks_sort"
 _YEAR: Final = 365 * 86_400
 _STRIP: Final = 40
-_MOST: Final = 10
 
 
 async def show_tasks(ctx: PageContext) -> Response:
@@ -115,17 +115,11 @@ def needs(row: dict[str, Any]) -> bool:
 
 
 async def _failed_elsewhere(ctx: PageContext, here: set[int]) -> list[dict[str, Any]]:
-    """Tasks of other pages that failed within a day and may not have run well since."""
-    tasks, found = ctx.services.tasks, []
-    others = [each for each in await failed_lately(ctx.services, ctx.now) if each[0].task_id not in here]
-    for failing, doing in [each for each in others if each[1].last_run_status not in SUCCEEDED][:_MOST]:
-        try:
-            task = await tasks.get(failing.task_id)
-        except NotFound:
-            continue  # deleted meanwhile
-        if task.spec.job_type != CALL_TYPE:  # a call without a task is on the page of calls
-            found.append(await tasks.show(task, doing))
-    return found
+    """Tasks of other pages that fail. A call without a task is on the page of calls."""
+    failed = [run.task_id for run in await failing(ctx.services, ctx.now) if run.task_id not in here]
+    there = {task.id: task for task in scope.held(await ctx.services.store.tasks_by_id(failed))}
+    others = [there[task_id] for task_id in failed if task_id in there and there[task_id].spec.job_type != CALL_TYPE]
+    return [await ctx.services.tasks.show(task) for task in others[:MOST_FAILING]]
 
 
 def row(

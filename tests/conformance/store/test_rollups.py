@@ -27,7 +27,7 @@ from noonbell.clock import SECOND, Instant, ManualClock
 from noonbell.errors import InvalidArgument
 from noonbell.model.attempt import Settlement
 from noonbell.model.rollup import DAY, HOUR, MINUTE, RollUp, Scope, Stretch, stretch_of
-from noonbell.model.run import FINAL, Lease
+from noonbell.model.run import FINAL, Lease, RunStatus
 from noonbell.model.task import MisfirePolicy
 from noonbell.ports import Store
 from noonbell.stores.sql.store import SqlStore
@@ -278,3 +278,17 @@ async def test_the_busiest_of_a_stretch_whose_hours_are_no_longer_kept_are_known
         pass
     stretch = stretch_of(then, then + 1, await store.now())
     assert await store.busiest(Scope.TASK, stretch.since, stretch.until, 5) == [str(task.id)]
+
+
+async def test_tasks_that_failed_are_named_before_and_after_figures_are_added_up(store: Store):
+    good, bad, slow = [await store.create_task(job(name)) for name in ("good", "bad", "slow")]
+    for task in (good, bad, slow):
+        await publish_many(store, task, 1)
+    ends = {good.id: RunStatus.SUCCESS, bad.id: RunStatus.FAILED, slow.id: RunStatus.TIMEOUT}
+    await store.settle([finish(lease, ends[lease.task_id]) for lease in await claim(store)])
+    now = await store.now()
+    for _ in range(2):
+        assert await store.failed_tasks(now, Instant(now + 1), 5) == [bad.id, slow.id]
+        assert await store.failed_tasks(now, Instant(now + 1), 1) == [bad.id]
+        assert await store.failed_tasks(Instant(now + DAY.length), Instant(now + 2 * DAY.length), 5) == []
+        await fold_all(store)

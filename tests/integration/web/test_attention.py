@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import re
 
+from conformance.store.rollup_scan import fold_all
 from integration.api.serving import Api
+from integration.support import publish_many
 from integration.web.asking import get
+from noonbell.model.attempt import Settlement, Transition
+from noonbell.model.request import ClaimRequest
+from noonbell.model.run import RunStatus
+from noonbell.model.task import TaskId
 
 
 async def rows(api: Api, lang: str = "en") -> list[str]:
@@ -26,6 +32,50 @@ async def test_a_failing_task_with_an_alert_is_listed_once_with_the_name_of_the_
     (row,) = [each for each in await rows(api) if ">fails<" in each]
     assert "alert rule: all-failures" in row  # "rule failed" would say of a rule of that name that it has failed
     assert f"/runs/{lease.run_id}/retry" in row
+
+
+async def test_failures_are_counted_to_the_last_one_and_hide_no_other_task(everywhere):
+    api = everywhere
+    quiet = await api.create(name="quiet", target_url=None, job_type="work", queue="q")
+    await fail(api, quiet, 1)
+    chatty = await api.create(name="chatty", target_url=None, job_type="work", queue="q")
+    await fail(api, chatty, 230)
+    for _ in range(2):  # before anything is added up, and after it
+        found = {name: row for row in await rows(api) for name in ("quiet", "chatty") if f">{name}<" in row}
+        assert "1 failure in 24 hours" in found["quiet"]
+        assert "230 failures in 24 hours" in found["chatty"]
+        await fold_all(api.store)
+    await api.trigger(quiet)
+    assert any(">quiet<" in row for row in await rows(api)), "a run that waits does not say that it is well again"
+
+
+async def test_failing_tasks_beyond_those_listed_are_counted(api):
+    for number in range(12):
+        await fail(api, await api.create(name=f"t{number}", target_url=None, job_type="work", queue="q"), 1)
+    for lang, more in (("en", "And 2 more failing tasks"), ("zh", "另有 2 个失败的任务")):
+        text = await get(api, "/", lang)
+        assert more in text
+        assert re.search(r'id="attention">.*?</svg>[^<]*\b(\d+)\b', text)[1] == str(text.count("<li> <span") + 2)
+
+
+async def fail(api: Api, task_id: int, runs: int) -> None:
+    task = await api.store.task(TaskId(task_id))
+    assert task is not None
+    await publish_many(api.store, task, runs)
+    claimed = await api.store.claim(ClaimRequest(worker_id="w", queues=("q",), max=runs, job_types=("work",)))
+    assert len(claimed.leases) == runs
+    ends = [
+        Settlement(
+            run_id=lease.run_id,
+            token=lease.token,
+            worker_id="w",
+            transition=Transition.FINISH,
+            status=RunStatus.FAILED,
+            task_version=lease.task_version,
+        )
+        for lease in claimed.leases
+    ]
+    await api.store.settle(ends)
 
 
 async def test_a_problem_has_a_button_and_a_command_that_can_be_copied(api):

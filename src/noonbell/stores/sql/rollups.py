@@ -43,13 +43,15 @@ from noonbell.model.rollup import (
     finest,
     pieces,
 )
-from noonbell.model.run import FINAL, RunStatus
+from noonbell.model.run import FAILURES, FINAL, RunStatus
+from noonbell.model.task import TaskId
 from noonbell.stores.sql.dialect import BY_KEY, Dialect
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, UpdateMany, Work, update
 
 _SETTLED: Final = 120 * SECOND
 """What ended longer ago is committed, or never will be."""
 _FINAL: Final = frozenset(map(str, FINAL))
+_FAILED: Final = frozenset(map(str, FAILURES - {RunStatus.CANCELED}))
 _ENDED = (
     "select id, task_id, queue, worker_id, status, origin, parent_id, attempt, run_at, created_at, start_time, end_time"
     " from runs"
@@ -336,6 +338,29 @@ def busiest(q: Dialect, kind: Scope, since: Instant, until: Instant, limit: int)
             for of_kind, of_name in _scopes(each.task_id, each.queue, each.worker_id, each.is_inner):
                 runs[of_name] += each.number if of_kind == kind and each.status != DROPPED else 0
     return sorted((name for name, ended in runs.items() if ended), key=lambda name: (-runs[name], name))[:limit]
+
+
+def failed_tasks(since: Instant, until: Instant, limit: int) -> Work[list[TaskId]]:
+    """Looked for in rows of days: two for each task of the last 24 hours, whatever it ran."""
+    signs = {f"sign{place}": f'%"{status}":%' for place, status in enumerate(sorted(_FAILED))}
+    rows = yield Fetch(
+        "select name, '' as data from (select distinct name from rollups where seconds = :seconds and at >= :day"
+        f" and at < :until and kind = :kind and ({' or '.join(f'data like :{sign}' for sign in signs)}) limit :limit) found"
+        " union all select '' as name, data from rollup_deltas where at >= :since and at < :until",
+        {
+            "seconds": DAY.length // SECOND,
+            "day": DAY.begin(since),
+            "since": since,
+            "until": until,
+            "kind": str(Scope.TASK),
+            "limit": limit,
+            **signs,
+        },
+    )
+    facts = [each for _, data in rows if data for each in _read_facts(data)]
+    found = {int(name) for name, data in rows if not data}
+    found |= {each.task_id for each in facts if not each.is_inner and each.status in _FAILED}
+    return [TaskId(each) for each in sorted(found)[:limit]]
 
 
 # Counting again

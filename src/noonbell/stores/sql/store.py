@@ -705,6 +705,7 @@ class SqlStore(TransitionRunner):
     forget_rollups = write(rollup_rows.forget)
     rollups = read(rollup_rows.rollups)
     busiest = read(rollup_rows.busiest)
+    failed_tasks = read(rollup_rows.failed_tasks)
     rebuild_state = read(rollup_rows.rebuild_state)
     order_rebuild = write(rollup_rows.order_rebuild)
     rebuild_rollups = write(rollup_rows.rebuild)
