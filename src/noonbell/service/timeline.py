@@ -40,7 +40,6 @@ MOST_TASKS: Final = 1_000
 LONGEST: Final = 32 * 86_400 * SECOND
 """A stretch that is looked at in one go."""
 FAILED: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.FAILED_TIMEOUT)
-MOST_FAILURES: Final = 1_000
 _FOR_MEDIAN: Final = 20
 _AT_ONCE: Final = 8
 """Tasks that are looked into side by side."""
@@ -279,11 +278,6 @@ class Timelines:
             await asyncio.sleep(0)  # others have their turn: all of it may take seconds
             sums = [sum(pair) for pair in zip(sums, each, strict=True)]
         return sums, len(page.items), page.total or 0
-
-    async def failures(self, since: Instant, until: Instant) -> list[Run]:
-        """Newest first, and `MOST_FAILURES` at most."""
-        query = RunQuery(status=FAILED, since=since, until=until, page_size=MOST_FAILURES, cursor=from_the_top("-id"))
-        return (await self._store.runs(query)).items
 
 
 def _touches(run: Run, since: Instant) -> bool:

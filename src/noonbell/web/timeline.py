@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 from calendar import Calendar
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 import msgspec
 from starlette.responses import Response
@@ -25,9 +24,11 @@ from noonbell.fields import read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import Role
 from noonbell.model.request import TaskQuery
+from noonbell.model.rollup import DAY, HOUR, Figures, Scope, Stretch
 from noonbell.model.task import Task
+from noonbell.ports import Store
 from noonbell.service import filters
-from noonbell.service.timeline import LONGEST, MOST_FAILURES, Lane, Timelines
+from noonbell.service.timeline import LONGEST, Lane, Timelines
 from noonbell.web import timeline_rows as drawing
 from noonbell.web.context import PageContext, merged, one_of
 from noonbell.web.forms import TypedMoment
@@ -217,12 +218,6 @@ def _local(ctx: PageContext, at: Instant) -> str:
     return f"{ctx.zone.local(int(at // SECOND)):%Y-%m-%dT%H:%M}"
 
 
-_STEP: Final = 900
-"""Seconds: every zone's day begins at a multiple of it."""
-_FRESH: Final = 600 * SECOND
-_MONTHS: Final = 24
-_KEPT: WeakKeyDictionary[Timelines, dict[tuple[int, int], tuple[Instant, dict[Instant, int]]]] = WeakKeyDictionary()
-"""Counts of days that were over, by what counts them and by stretch, with when they were made."""
 _MONTH = re.compile(r"(2\d\d\d)-(0[1-9]|1[0-2])")
 
 
@@ -234,16 +229,9 @@ class Day:
     in_month: bool
     is_today: bool
     ran: int = 0
+    """Runs that ended, but for those that were skipped."""
     planned: int = 0
-    failed: int | None = 0
-    """None: there were more failures than were looked at."""
-
-    @property
-    def mark(self) -> str:
-        """The worst that happened."""
-        if self.failed:
-            return "bad"
-        return "ok" if self.ran else ""
+    failed: int = 0
 
     @property
     def ends(self) -> dict[str, str]:
@@ -265,6 +253,7 @@ async def show_month(ctx: PageContext) -> Response:
         later=f"{first + timedelta(days=31):%Y-%m}",
         counted=counted,
         total=total,
+        utc_before=rfc3339(hours_since(ctx.now))[:10] if days[0].start < hours_since(ctx.now) else "",
         most=max((day.ran + day.planned for day in days), default=0),
     )
 
@@ -297,9 +286,7 @@ async def _count(ctx: PageContext, timelines: Timelines, days: list[Day]) -> tup
     """Fill in the days; how many tasks the plan was counted of, and how many are on."""
     begin, end, now = days[0].start, days[-1].stop, ctx.now
     if begin < now:
-        by_step = await _started(ctx, timelines, days)
-        failed = await timelines.failures(begin, min(end, now))
-        tell_past(days, by_step, Counter(run.scheduled_time for run in failed), _known_from(failed))
+        tell_past(days, await _ended(ctx.services.store, begin, min(end, Instant(now + 1)), now))
     if end <= now:
         return 0, 0
     ahead = [day for day in days if day.stop > now]
@@ -310,32 +297,30 @@ async def _count(ctx: PageContext, timelines: Timelines, days: list[Day]) -> tup
     return counted, total
 
 
-async def _started(ctx: PageContext, timelines: Timelines, days: list[Day]) -> dict[Instant, int]:
-    """Days that are over hardly change, and to count them again takes long where a million slots are to be counted."""
-    today = next((day.start for day in days if day.start <= ctx.now < day.stop), days[-1].stop)
-    kept = _KEPT.setdefault(timelines, {})
-    key = (days[0].start, today)
-    made_at, past = kept.get(key, (Instant(0), {}))
-    if ctx.now - made_at > _FRESH:
-        past = await timelines.started(days[0].start, today, _STEP)
-        if len(kept) > _MONTHS:
-            kept.clear()
-        kept[key] = (ctx.now, past)
-    if today >= ctx.now:
-        return past
-    return {**past, **await timelines.started(today, Instant(min(days[-1].stop, ctx.now)), _STEP)}
+async def _ended(store: Store, begin: Instant, end: Instant, now: Instant) -> list[tuple[Instant, Figures]]:
+    """Figures by a moment within their hour: where that begins; or within their day of UTC, which is its noon."""
+    edge = hours_since(now)
+    found: list[tuple[Instant, Figures]] = []
+    if begin < edge:
+        whole = Stretch(DAY.begin(begin), min(edge, DAY.end(end)))
+        rows = await store.rollups(Scope.ALL, whole, step=DAY)
+        found += [(Instant(row.at + DAY.length // 2), row.figures) for row in rows]
+    if end > edge:
+        stretch = Stretch(HOUR.begin(max(begin, edge)), HOUR.end(end))
+        found += [(row.at, row.figures) for row in await store.rollups(Scope.ALL, stretch, step=HOUR)]
+    return found
 
 
-def _known_from(failed: list[Any]) -> int:
-    """Failures before this were not looked at."""
-    return min(run.scheduled_time for run in failed) if len(failed) == MOST_FAILURES else 0
+def hours_since(now: Instant) -> Instant:
+    """The first day of UTC since which figures are kept by the hour."""
+    return DAY.end(now - HOUR.kept)
 
 
-def tell_past(days: list[Day], by_step: dict[Instant, int], failed: Counter[Instant], known_from: int) -> None:
+def tell_past(days: list[Day], ended: Sequence[tuple[Instant, Figures]]) -> None:
     for day in days:
-        day.ran = sum(count for at, count in by_step.items() if day.start <= at < day.stop)
-        bad = sum(count for at, count in failed.items() if day.start <= at < day.stop)
-        day.failed = bad if bad or day.start >= known_from else None
+        here = [figures for at, figures in ended if day.start <= at < day.stop]
+        day.ran = sum(figures.runs - figures.skipped for figures in here)
+        day.failed = sum(figures.failed for figures in here)
 
 
 _NAMES: Final = 200

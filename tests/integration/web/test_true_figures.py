@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from conformance.store.rollup_scan import fold_all
 from integration.api.serving import Api
 from integration.support import publish_many
@@ -11,8 +13,10 @@ from integration.web.asking import get
 from noonbell.clock import Instant
 from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.request import ClaimRequest
-from noonbell.model.rollup import Scope
-from noonbell.model.run import RunStatus
+from noonbell.model.rollup import DAY, HOUR, Scope, Span
+from noonbell.model.run import Lease, RunStatus
+from noonbell.model.task import TaskId
+from noonbell.web import timeline
 from noonbell.web.queues import throughputs
 
 RUNS = 3_000
@@ -28,22 +32,24 @@ async def seed(api: Api) -> int:
     done = 0
     while done < RUNS:
         claimed = await api.store.claim(ClaimRequest(worker_id="w9", queues=("busy",), max=500, job_types=("work",)))
-        ended = [
-            Settlement(
-                run_id=lease.run_id,
-                token=lease.token,
-                worker_id="w9",
-                transition=Transition.FINISH,
-                status=RunStatus.FAILED if done + number < RUNS // 10 else RunStatus.SUCCESS,
-                task_version=lease.task_version,
-                plain=lease.plain,
-                counted=lease.counted,
-            )
-            for number, lease in enumerate(claimed.leases)
-        ]
-        await api.store.settle(ended)
-        done += len(ended)
+        await api.store.settle(
+            [ending(lease, done + number >= RUNS // 10) for number, lease in enumerate(claimed.leases)]
+        )
+        done += len(claimed.leases)
     return task_id
+
+
+def ending(lease: Lease, is_good: bool) -> Settlement:
+    return Settlement(
+        run_id=lease.run_id,
+        token=lease.token,
+        worker_id="w9",
+        transition=Transition.FINISH,
+        status=RunStatus.SUCCESS if is_good else RunStatus.FAILED,
+        task_version=lease.task_version,
+        plain=lease.plain,
+        counted=lease.counted,
+    )
 
 
 async def test_pages_and_stats_say_what_history_says(everywhere):
@@ -78,6 +84,29 @@ async def test_pages_and_stats_say_what_history_says(everywhere):
     true = times[-(-95 * len(times) // 100) - 1]
     assert abs(told["duration_ms"]["p95"] - true / 1000) <= 0.02 * true / 1000 + 1
     assert told["from"] < told["to"]
+
+
+async def test_the_month_counts_every_run_and_every_failure(everywhere):
+    api = everywhere
+    task = await api.store.task(TaskId(await api.create(name="busy", target_url=None, job_type="work", queue="busy")))
+    assert task is not None
+    await publish_many(api.store, task, 1_200)
+    claimed = await api.store.claim(ClaimRequest(worker_id="w9", queues=("busy",), max=1_200, job_types=("work",)))
+    await api.store.settle([ending(lease, number >= 1_150) for number, lease in enumerate(claimed.leases)])
+    for _ in range(2):  # before anything is added up, and after it
+        assert "1200 ran, 1150 failed" in await get(api, "/timeline?view=calendar")
+        await fold_all(api.store)
+
+
+async def test_days_of_the_month_whose_hours_are_no_longer_kept_are_those_of_utc(api, monkeypatch: pytest.MonkeyPatch):
+    """Hours are kept for less than a day, so that today is counted by days and nothing is by hours."""
+    await seed(api)
+    await fold_all(api.store)
+    assert "Before " not in await get(api, "/timeline?view=calendar")
+    monkeypatch.setattr(timeline, "HOUR", Span(HOUR.length, -DAY.length))
+    text = await get(api, "/timeline?view=calendar")
+    assert "days are those of UTC" in text
+    assert f"{RUNS} ran, {RUNS // 10} failed" in text
 
 
 async def test_the_pace_of_queues_and_workers_counts_every_run(everywhere):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import UTC, date, datetime
 from itertools import pairwise
 
@@ -11,6 +10,7 @@ import pytest
 
 from noonbell.clock import SECOND, Instant, from_datetime
 from noonbell.model.account import SlotRun
+from noonbell.model.rollup import Figures
 from noonbell.model.run import DroppedRange, DropReason, Origin, Run, RunId, RunStatus
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
 from noonbell.service.timeline import Lane, Off, coming
@@ -178,14 +178,15 @@ def test_a_month_is_whole_weeks_of_days_that_are_as_long_as_they_are():
     assert all(before.stop == after.start for before, after in pairwise(days))
 
 
-def test_a_day_is_as_bad_as_its_worst_run_and_says_when_it_does_not_know():
-    days = timeline.days_of(date(2026, 11, 1), zones.find("UTC"), NOON)
+def test_a_run_counts_on_the_day_it_ended_and_one_that_was_skipped_on_none():
+    days = timeline.days_of(date(2026, 11, 1), zones.find("Asia/Shanghai"), NOON)
     by_date = {day.date.day: day for day in days if day.in_month}
     start = by_date[10].start
-    timeline.tell_past(days, {start: 5, Instant(start - SECOND): 2}, Counter({Instant(start + HOUR): 1}), start)
-    assert (by_date[10].ran, by_date[10].failed, by_date[10].mark) == (5, 1, "bad")
-    assert (by_date[9].ran, by_date[9].failed) == (2, None)
-    assert by_date[11].mark == ""
+    first = Figures(counts={"SUCCESS": 3_000, "FAILED": 1_500, "TIMEOUT": 2, "CANCELED": 1, "SKIPPED": 7, "DROPPED": 9})
+    timeline.tell_past(days, [(start, first), (Instant(start - HOUR), Figures(counts={"SUCCESS": 2}))])
+    assert (by_date[10].ran, by_date[10].failed) == (4_503, 1_502)
+    assert (by_date[9].ran, by_date[9].failed) == (2, 0)
+    assert (by_date[11].ran, by_date[11].failed) == (0, 0)
 
 
 # The calendar file
