@@ -158,6 +158,16 @@ class Activity(msgspec.Struct, frozen=True):
     queued_runs: int = 0
 
 
+class PendingCallbacks(msgspec.Struct, frozen=True):
+    """Runs that wait for their callback, but for parts of others."""
+
+    count: int = 0
+    overdue: int = 0
+    """Those whose deadline has passed."""
+    next_deadline: Instant | None = None
+    """Of the others."""
+
+
 class InconsistencyKind(enum.StrEnum):
     """What may be wrong in a store. None of it may ever be found."""
 

@@ -17,6 +17,7 @@ from noonbell.model.account import (
     Label,
     Outage,
     Pause,
+    PendingCallbacks,
     SlotRun,
     StatusChange,
     StoreReturn,
@@ -213,6 +214,9 @@ class Queries(Protocol):
 
         Tasks without a run are left out. The questions it takes are as many for a hundred tasks as for one.
         """
+
+    async def pending_callbacks(self) -> PendingCallbacks:
+        """How many runs wait for their callback, and how late they are."""
 
     async def rollups(
         self, kind: Scope, stretch: Stretch, *, names: Sequence[str] | None = None, step: Span | None = None

@@ -11,15 +11,14 @@ from starlette.responses import Response
 
 from noonbell.clock import SECOND, Instant
 from noonbell.model import rollup
-from noonbell.model.account import Outage
-from noonbell.model.request import RunQuery, TaskQuery
+from noonbell.model.account import Outage, PendingCallbacks
+from noonbell.model.request import TaskQuery
 from noonbell.model.rollup import Scope
 from noonbell.model.run import Run, RunStatus
 from noonbell.model.target_kind import HTTP_QUEUE
 from noonbell.model.task import TaskStatus
 from noonbell.service import Services
 from noonbell.service.doctor import Finding
-from noonbell.service.filters import LARGEST_PAGE
 from noonbell.service.scope import ScopeRule
 from noonbell.service.stats import milliseconds
 from noonbell.web import charts, i18n, run_timeline
@@ -53,21 +52,22 @@ async def show(ctx: PageContext) -> Response:
     ended, going, pending, failed = await asyncio.gather(
         day_of(services, ctx.now),
         newest_runs(services, None, _MOST_GOING, status=_GOING),
-        services.store.runs(RunQuery(status=(RunStatus.CALLBACK_PENDING,), page_size=LARGEST_PAGE)),
+        newest_runs(services, None, _MOST_GOING, status=(RunStatus.CALLBACK_PENDING,)),
         newest_runs(services, None, 1, status=FAILURES),
     )
-    soon, queues, troubles, outages = await asyncio.gather(
+    soon, queues, troubles, outages, callbacks = await asyncio.gather(
         services.tasks.page(TaskQuery(status=TaskStatus.ENABLED, sort="next_fire_at", page_size=10)),
         services.queues.all(),
         trouble(services, ctx.now),
         services.store.outages(yesterday, ctx.now),
+        services.store.pending_callbacks(),
     )
     running, waiting = (sum(queue[name] for queue in queues) for name in ("running", "waiting"))
     alerts = [] if ctx.deps.alerts is None else await ctx.deps.alerts.open_alerts()
     rules = rules_by_task(troubles.failing, alerts)
     return ctx.page(
         "overview.html",
-        figures=figures(ended, pending.items, ctx.now, callbacks=pending.total, last_failed=next(iter(failed), None)),
+        figures=figures(ended, callbacks, next(iter(failed), None)),
         aim_ms=AIM_MS,
         since=ended.since,
         chart=charts.bars(charts.hours(ended.hours, {"active": running, "waiting": waiting})),
@@ -75,7 +75,7 @@ async def show(ctx: PageContext) -> Response:
         keys=_KEYS,
         clock_of=lambda at: f"{ctx.zone.local(at // SECOND):%H:%M}",
         ago=lambda at: i18n.relative(i18n.instant_from(at) - ctx.now, ctx.words),
-        going=[*going, *pending.items][:_MOST_GOING],
+        going=[*going, *pending][:_MOST_GOING],
         progress_of=lambda run: run_timeline.progress(run, ctx.now),
         going_total=running,
         soon=together(soon.items),
@@ -213,19 +213,12 @@ class OverviewFigures:
     """From when a run was due to its start."""
     success_line: Spark
     lag_line: Spark
-    callbacks: int
-    overdue: int
-    """Callbacks whose deadline has passed."""
-    next_deadline: int | None
+    callbacks: PendingCallbacks
     last_failed: Run | None
 
 
-def figures(
-    ended: LastDay, pending: Sequence[Run], now: int, *, callbacks: int | None = None, last_failed: Run | None = None
-) -> OverviewFigures:
-    """`pending` await a callback: all of them, or the newest of `callbacks`."""
+def figures(ended: LastDay, callbacks: PendingCallbacks, last_failed: Run | None = None) -> OverviewFigures:
     success, before = success_of(ended.today), success_of(ended.before)
-    known = [run.callback_deadline for run in pending if run.callback_deadline is not None]
     rates = [success_of(hour) for _, hour in ended.hours]
     lags = [late_p95(hour) for _, hour in ended.hours]
     return OverviewFigures(
@@ -236,9 +229,7 @@ def figures(
         lag_p95_ms=late_p95(ended.today),
         success_line=spark(rates, min([_LOWEST, *(rate for rate in rates if rate is not None)]), 100),
         lag_line=spark(lags, 0, max([AIM_MS, *(each for each in lags if each is not None)]), AIM_MS),
-        callbacks=len(pending) if callbacks is None else callbacks,
-        overdue=sum(deadline < now for deadline in known),
-        next_deadline=min((deadline for deadline in known if deadline >= now), default=None),
+        callbacks=callbacks,
         last_failed=last_failed,
     )
 

@@ -490,6 +490,7 @@ async def show_workers(ctx: PageContext) -> Response:
         has_jobs=any(takes_jobs(worker) for worker in alive),
         has_scheduler=await services.workers.has_scheduler(),
         command=start_command(ctx, "default"),
+        looked_through=_LOOKED_THROUGH,
         spark=spark,
     )
 

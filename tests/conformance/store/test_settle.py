@@ -41,6 +41,7 @@ from conformance.store.builders import (
     status_of,
 )
 from noonbell.clock import ManualClock
+from noonbell.model.account import PendingCallbacks
 from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
 from noonbell.model.run import Lease, RunBodies, RunId
 from noonbell.model.task import OnExhausted, RateLimit, Task, TaskStatus
@@ -137,6 +138,19 @@ async def test_park_waits_for_the_callback_until_its_deadline(store: Store, cloc
     assert run.response_code == 202
     clock.advance(1000)
     assert await claim_due(store) == []
+
+
+async def test_callbacks_that_are_waited_for_are_counted_with_the_next_deadline(store: Store, clock: ManualClock):
+    assert await store.pending_callbacks() == PendingCallbacks()
+    for number, delay in enumerate((10, 30, 60)):
+        task = await store.create_task(asynchronous(f"t{number}"))
+        await done(store, park(await started(store, task), delay=delay))
+    await started(store, await store.create_task(job("executes")))
+    assert await store.pending_callbacks() == PendingCallbacks(count=3, overdue=0, next_deadline=at(10))
+    clock.advance(11)
+    assert await store.pending_callbacks() == PendingCallbacks(count=3, overdue=1, next_deadline=at(30))
+    clock.advance(100)
+    assert await store.pending_callbacks() == PendingCallbacks(count=3, overdue=3)
 
 
 async def test_release_takes_the_attempt_back(store: Store):

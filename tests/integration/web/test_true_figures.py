@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 
 from conformance.store.rollup_scan import fold_all
@@ -116,3 +117,26 @@ async def test_the_pace_of_queues_and_workers_counts_every_run(everywhere):
     for kind, name in ((Scope.QUEUE, "busy"), (Scope.WORKER, "w9")):
         assert sum((await throughputs(api.store, kind, now))[name].went) == RUNS
     assert "ended in the last ten minutes" in await get(api, "/queues")
+
+
+async def test_the_next_deadline_is_that_of_all_callbacks_not_of_the_newest(api):
+    task = await api.store.task(TaskId(await api.create(name="waits", target_url=None, job_type="work", queue="busy")))
+    assert task is not None
+    await publish_many(api.store, task, 1_002)
+    claimed = await api.store.claim(ClaimRequest(worker_id="w9", queues=("busy",), max=1_002, job_types=("work",)))
+    oldest = min(lease.run_id for lease in claimed.leases)
+    await api.store.settle(
+        [
+            msgspec.structs.replace(
+                ending(lease, is_good=True),
+                transition=Transition.PARK,
+                status=None,
+                plain=False,
+                delay_seconds=600 if lease.run_id == oldest else 86_400,
+            )
+            for lease in claimed.leases
+        ]
+    )
+    text = await get(api, "/")
+    assert "1,002" in text
+    assert re.search(r"next deadline in (10 m|9 m 5\d s)", text)

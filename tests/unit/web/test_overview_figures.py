@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from noonbell.clock import Instant
 from noonbell.model import rollup
-from noonbell.model.run import Origin, Run, RunId, RunStatus
-from noonbell.model.task import TaskId
+from noonbell.model.account import PendingCallbacks
 from noonbell.web import charts, overview
 
 NOW = 500_000 * overview.HOUR + overview.HOUR // 2
-
-
-def run(hours_ago: float, status: str = "SUCCESS", late_ms: int = 0, **more: Any) -> Run:
-    due = Instant(NOW - round(hours_ago * overview.HOUR))
-    return Run(
-        id=RunId(1),
-        task_id=TaskId(1),
-        task_name="t",
-        task_version=1,
-        origin=Origin.SCHEDULE,
-        status=RunStatus(status),
-        scheduled_time=due,
-        run_at=due,
-        created_at=due,
-        updated_at=due,
-        queue="http",
-        start_time=Instant(due + late_ms * 1000),
-        **more,
-    )
 
 
 def sums(**counts: int) -> rollup.Figures:
     return rollup.Figures(counts={status.upper(): count for status, count in counts.items()})
 
 
-def figures(
-    today: rollup.Figures | None = None, before: rollup.Figures | None = None, pending: Sequence[Run] = ()
-) -> overview.Figures:
+def figures(today: rollup.Figures | None = None, before: rollup.Figures | None = None) -> overview.OverviewFigures:
     nothing = rollup.Figures()
     day = overview.LastDay(Instant(NOW - overview.DAY), today or nothing, before or nothing, [(NOW, today or nothing)])
-    return overview.figures(day, pending, NOW)
+    return overview.figures(day, PendingCallbacks())
 
 
 def test_success_is_of_what_was_decided_in_the_last_day():
@@ -65,12 +40,6 @@ def test_lateness_is_the_delay_that_one_in_twenty_exceeds():
     today.start_delay.add(40_000, 95)
     today.start_delay.add(90_000_000, 5)
     assert figures(today).lag_p95_ms in range(39, 42)
-
-
-def test_callbacks_are_overdue_once_their_deadline_has_passed():
-    waiting = [run(1, "CALLBACK_PENDING", callback_deadline=Instant(NOW + step)) for step in (-1, 5, 9)]
-    found = figures(pending=waiting)
-    assert (found.callbacks, found.overdue, found.next_deadline) == (3, 1, NOW + 5)
 
 
 def test_what_executes_and_waits_is_in_the_present_hour_of_the_chart():

@@ -15,6 +15,7 @@ from noonbell.model.account import (
     InconsistencyKind,
     Outage,
     Pause,
+    PendingCallbacks,
     SlotRun,
     Wait,
 )
@@ -278,6 +279,17 @@ def activity(q: Dialect, task_ids: Sequence[TaskId]) -> Work[dict[TaskId, Activi
         )
         for task_id, run in last.items()
     }
+
+
+def pending_callbacks() -> Work[PendingCallbacks]:
+    now = yield Now()
+    rows = yield Fetch(
+        "select count(*), sum(case when at < :now then 1 else 0 end), min(case when at >= :now then at end) from live"
+        f" where place = {int(Place.PARKED)} and parent_id is null",
+        {"now": now},
+    )
+    count, overdue, soonest = rows[0]
+    return PendingCallbacks(int(count), int(overdue or 0), None if soonest is None else Instant(int(soonest)))
 
 
 # Rows that contradict each other

@@ -389,6 +389,7 @@ class SqlStore(TransitionRunner):
     key_lines = read(keys.lines)
     held_by_keys = read(keys.held)
     slot_counts = read(accounting.slot_counts)
+    pending_callbacks = read(accounting.pending_callbacks)
     cleaned = read(accounting.cleaned)
     wait = read(accounting.wait)
     activity = read(accounting.activity)
