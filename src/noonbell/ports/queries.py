@@ -243,7 +243,7 @@ class Queries(Protocol):
     def sla_labels(self) -> list[str]:
         """The labels that bring a service level, in the order in which they are looked at."""
 
-    async def sla_tasks(self, limit: int) -> list[Task]:
+    async def sla_tasks(self) -> list[Task]:
         """Tasks with a service level of their own, by name."""
 
     async def sla_breaches(

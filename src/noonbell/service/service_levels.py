@@ -23,6 +23,9 @@ from noonbell.service.stats import Spread, spread
 
 USUAL: Final = 28 * 86_400 * SECOND
 MOST_TASKS: Final = 100
+"""Tasks that are listed, by name."""
+MOST_COUNTED: Final = 1_000
+"""Tasks that figures and breaches are of, by name."""
 _MOST_BREACHES: Final = 100
 
 
@@ -89,12 +92,15 @@ class SlaAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     since: Moment = msgspec.field(name="from")
     until: Moment = msgspec.field(name="to")
-    total: Annotated[SlaFigures, meta("The queue, or all of these tasks together.")]
+    total: Annotated[SlaFigures, meta("The queue, or all tasks that match together: the first 1,000 by name.")]
     points: Annotated[list[SlaFigures], meta("The same, with `by`: each hour or day that has figures.")]
     tasks: Annotated[
         list[SlaOfTask], meta("Tasks that match, 100 at most; without a filter, those that have a service level.")
     ]
-    breaches: Annotated[list[SlaBreach], meta("The newest of these tasks, 100 at most, with those that are foreseen.")]
+    tasks_total: Annotated[int, meta("How many tasks match.", examples=[1])]
+    breaches: Annotated[
+        list[SlaBreach], meta("The newest of the tasks that match, 100 at most, with those that are foreseen.")
+    ]
 
 
 class ServiceLevels:
@@ -110,13 +116,15 @@ class ServiceLevels:
         label: tuple[str, str] | None = None,
         queue: str | None = None,
         by: FigureStep | None = None,
+        most: int = MOST_TASKS,
     ) -> SlaAnswer:
+        """`most` of the tasks that match are listed."""
         now = await self._store.now()
         until = now if until is None else until
         since = Instant(until - USUAL) if since is None else since
         step = None if by is None else _SPANS[by]
         stretch = stretch_of(since, until, now, step)
-        tasks = [task] if task is not None else await self._tasks(label, queue)
+        tasks, tasks_total = ([task], 1) if task is not None else await self._tasks(label, queue)
         ids = [each.id for each in tasks]
         names = [str(each) for each in ids]
         sums = {each.name: each.figures for each in await self._store.rollups(Scope.TASK, stretch, names=names)}
@@ -129,7 +137,7 @@ class ServiceLevels:
                 points.setdefault(each.name, {})[each.at] = each.figures
             for found in await self._store.breach_counts(ids, stretch.since, stretch.until, step):
                 counts.setdefault((found.task_id, found.at), {})[found.rule] = found.breached
-        shown = [await self._of(each, stretch, sums, points, counts, now) for each in tasks]
+        shown = [await self._of(each, stretch, sums, points, counts, now) for each in tasks[:most]]
         whole, parts = await self._whole(queue, stretch, step, sums, points)
         return SlaAnswer(
             since=stretch.since,
@@ -137,6 +145,7 @@ class ServiceLevels:
             total=_figures(stretch.since, whole, _summed(counts, ids, 0)),
             points=[_figures(at, each, _summed(counts, ids, at)) for at, each in sorted(parts.items())],
             tasks=shown,
+            tasks_total=tasks_total,
             breaches=await self._store.sla_breaches(_MOST_BREACHES, task_ids=ids, since=stretch.since) if ids else [],
         )
 
@@ -159,16 +168,18 @@ class ServiceLevels:
             left=round(budget.left, 4),
         )
 
-    async def _tasks(self, label: tuple[str, str] | None, queue: str | None) -> list[Task]:
+    async def _tasks(self, label: tuple[str, str] | None, queue: str | None) -> tuple[list[Task], int]:
+        """The first of those that match, by name, and how many there are."""
         if label is not None or queue is not None:
-            return (await self._store.tasks(TaskQuery(label=label, queue=queue, page_size=MOST_TASKS))).items
-        found: dict[int, Task] = {task.id: task for task in await self._store.sla_tasks(MOST_TASKS)}
+            page = await self._store.tasks(TaskQuery(label=label, queue=queue, sort="name", page_size=MOST_COUNTED))
+            return page.items, page.total or 0
+        found: dict[int, Task] = {task.id: task for task in await self._store.sla_tasks()}
         for wanted in self._store.sla_labels():
             name, _, value = wanted.partition("=")
             async for task in every(self._store.tasks, TaskQuery(label=(name, value))):
-                if len(found) < MOST_TASKS and self._store.sla_of(task.spec) is not None:
+                if self._store.sla_of(task.spec) is not None:
                     found.setdefault(task.id, task)
-        return sorted(found.values(), key=lambda task: task.name)
+        return sorted(found.values(), key=lambda task: task.name)[:MOST_COUNTED], len(found)
 
     async def _of(
         self,

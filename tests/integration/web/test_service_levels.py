@@ -79,6 +79,24 @@ async def test_the_answer_the_pages_and_the_file_agree(everywhere):
         assert said in await get(api, f"/runs/{run}", lang)
 
 
+async def test_of_many_tasks_the_first_are_listed_and_all_are_counted(api):
+    for number in range(104):
+        await api.create(name=f"t{number:03}", labels={"team": "many"}, sla=LEVEL)
+    late = await api.trigger("name:t103")
+    lease = await api.claim()
+    assert lease.run_id == late
+    await api.finish(lease, "SUCCESS")
+    for query in ("label=team=many", ""):
+        found = await api.good("GET", f"/stats/sla?{query}")
+        assert (len(found["tasks"]), found["tasks_total"], found["total"]["runs"]) == (100, 104, 1)
+    for lang, said in (("en", "The first 100 of 104 tasks"), ("zh", "共 104 个任务，按名称显示前 100 个")):
+        text = await get(api, "/sla", lang)
+        assert said in text
+        assert '<span class="count">104</span>' in text
+    written = await api.call("GET", "//sla.csv")
+    assert [row["task"] for row in csv.DictReader(io.StringIO(written.text))] == ["t103"]
+
+
 async def test_what_is_wrong_is_named_and_changes_nothing(api):
     wrong = {
         "sla.finish_by": {"finish_by": "25:00"},

@@ -644,6 +644,7 @@ class ServiceLevelsJson(_ServiceLevelsJson):
     total: ServiceLevelFiguresJson
     points: list[ServiceLevelFiguresJson]
     tasks: list[TaskServiceLevelJson]
+    tasks_total: int
     breaches: list[SlaBreachJson]
 
 

@@ -64,10 +64,8 @@ def put_sla_defaults(defaults: dict[str, Sla]) -> Work[None]:
 # Reading
 
 
-def sla_tasks(limit: int) -> Work[list[Task]]:
-    rows = yield Fetch(
-        f"{TASK_SELECT} where t.sla is not null and t.deleted_at is null order by t.name limit :limit", {"limit": limit}
-    )
+def sla_tasks() -> Work[list[Task]]:
+    rows = yield Fetch(f"{TASK_SELECT} where t.sla is not null and t.deleted_at is null order by t.name")
     return [task_from(row) for row in rows]
 
 
