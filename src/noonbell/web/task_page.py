@@ -1,7 +1,7 @@
 """The page of one task in six tabs (overview, runs, schedule, configuration, versions, activity), and the actions on
 it.
 
-A page reads a sample of the newest runs, so its cost does not grow with the history.
+Health is from the roll-ups; why it fails, and which runs were slow, is told of the newest runs, and says of how many.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from noonbell.web.task_versions import VersionChange, changes
 
 TABS: Final = ("overview", "runs", "schedule", "configuration", "versions", "activity")
 SAMPLE: Final = 500
-"""How many of the newest runs a task's health is computed from."""
+"""How many of the newest runs are looked through for why it fails, and for slow ones."""
 DAYS: Final = 30
 _SHOWN: Final = 12
 _SLOTS: Final = 5
@@ -101,6 +101,7 @@ async def overview(ctx: PageContext, task: Task) -> dict[str, Any]:
         "dots": dots,
         "heat": charts.heat([(each.at, each.figures) for each in hours], ctx.zone) if hours else [],
         "reasons": reasons(lately, every),
+        "counted": SAMPLE if len(runs) == SAMPLE else 0,
         "flow": steps_of(task.spec, ctx.now, ctx.number("step")),
         "around": around,
         "key_lines": lines,

@@ -87,6 +87,22 @@ async def test_pages_and_stats_say_what_history_says(everywhere):
     assert told["from"] < told["to"]
 
 
+async def test_why_a_task_fails_says_among_how_many_runs_it_is_counted(api):
+    task_id = await api.create(name="fails", target_url=None, job_type="work", queue="busy")
+    task = await api.store.task(TaskId(task_id))
+    assert task is not None
+    for runs, says_so in ((300, False), (300, True)):
+        await publish_many(api.store, task, runs)
+        claimed = await api.store.claim(ClaimRequest(worker_id="w9", queues=("busy",), max=runs, job_types=("work",)))
+        await api.store.settle([ending(lease, number % 3 == 0) for number, lease in enumerate(claimed.leases)])
+        for lang, said in (("en", "Counted among the newest 500 runs."), ("zh", "在最近 500 次执行中统计。")):
+            assert (said in await get(api, f"/tasks/{task_id}", lang)) is says_so
+    text = await get(api, f"/tasks/{task_id}")
+    crosses = text.count('class="cross"')
+    assert 0 < crosses < 200
+    assert f"Durations of the last 200 runs; {crosses} failed" in text, "not those of 30 days"
+
+
 async def test_the_month_counts_every_run_and_every_failure(everywhere):
     api = everywhere
     task = await api.store.task(TaskId(await api.create(name="busy", target_url=None, job_type="work", queue="busy")))
