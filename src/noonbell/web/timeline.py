@@ -77,11 +77,13 @@ async def _show_lanes(ctx: PageContext, window: Window) -> Response:
         rows.sort(key=lambda row: (row.group == "", row.group))
     step = max(60, axis.length // SECOND // _COLUMNS // 60 * 60)
     is_table = ctx.query.get("view") == "table"
+    lines, lines_total = lines_of(found, teller, ctx.now) if is_table else ([], 0)
     return ctx.page(
         "timeline.html",
         **frame(ctx, window, axis),
         rows=rows,
-        lines=lines_of(found, teller, ctx.now) if is_table else [],
+        lines=lines,
+        lines_total=lines_total,
         is_table=is_table,
         labels=sorted({name for lane in found for name in lane.task.spec.labels}),
         columns=drawing.columns(drawing.starts(found, ctx.now, window.until, step), step, axis, ctx.now),
@@ -91,12 +93,14 @@ async def _show_lanes(ctx: PageContext, window: Window) -> Response:
     )
 
 
-def lines_of(found: list[Lane], teller: drawing.Teller, now: Instant) -> list[tuple[Lane, drawing.Happening]]:
-    """The same as text, in the order of time."""
+def lines_of(
+    found: list[Lane], teller: drawing.Teller, now: Instant
+) -> tuple[list[tuple[Lane, drawing.Happening]], int]:
+    """The same as text, in the order of time: the nearest to now, and how many there are."""
     told = [(lane, one) for lane in found for one in (*drawing.happenings(lane, now), *drawing.to_come(lane))]
     within = [pair for pair in told if teller.axis.since <= pair[1].end and pair[1].at <= teller.axis.until]
     within.sort(key=lambda pair: (abs(pair[1].at - now), pair[0].task.id))
-    return sorted(within[:_MOST_LINES], key=lambda pair: (pair[1].at, pair[0].task.id))
+    return sorted(within[:_MOST_LINES], key=lambda pair: (pair[1].at, pair[0].task.id)), len(within)
 
 
 async def crowds(ctx: PageContext, timelines: Timelines, window: Window) -> list[drawing.Crowd]:

@@ -106,6 +106,22 @@ async def test_tasks_that_start_together_can_be_spread_by_a_jitter_that_is_propo
     assert "4 tasks in one minute" not in (await get(api, "/timeline?view=load&span=7d"))[1]
 
 
+@pytest.mark.parametrize(
+    ("lang", "cut", "slots"),
+    [
+        ("en", "The 600 entries nearest to now, of", "Slots of all tasks"),
+        ("zh", "显示距现在最近的 600 条", "所有任务的时刻数"),
+    ],
+)
+async def test_a_table_that_is_cut_says_of_how_many_entries(api, lang, cut, slots):
+    for number in range(12):
+        await api.create(name=f"t{number}", cron_expr="*/6 * * * *")
+    headers = {"accept-language": lang}
+    assert cut not in (await api.call("GET", "//timeline?view=table&span=6h", headers=headers)).text
+    assert cut in (await api.call("GET", "//timeline?view=table&span=24h", headers=headers)).text
+    assert slots in (await api.call("GET", "//timeline?view=load", headers=headers)).text
+
+
 async def test_a_backfill_is_seen_before_it_is_done_and_done_once(everywhere):
     api = everywhere
     task = await api.create(name="hourly", cron_expr="0 * * * *")
