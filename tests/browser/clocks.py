@@ -41,7 +41,7 @@ READ: Final = """(async (path) => {
         if (at.closest(raw) || isForm(at)) continue;
         if (node === at) {
             for (const name of ["title", "aria-label", "alt"]) note(at.getAttribute(name) ?? "", at);
-            if (at.type === "datetime-local") note(at.getAttribute("value") ?? "", at);
+            if (at.matches(".moment > input")) note(at.getAttribute("value") ?? "", at);
         } else note(node.nodeValue, at);
     }
     const times = [...main.querySelectorAll("time[datetime]")].map((each) => [each.getAttribute("datetime"), each.textContent]);

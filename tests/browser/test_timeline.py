@@ -38,9 +38,7 @@ async def test_a_stretch_is_chosen_by_dragging_and_shown(node, target, open_page
     await page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 5, steps=4)
     await expect(page.locator("#selection")).to_be_visible()
     await page.mouse.up()
-    before = await page.evaluate(
-        "[...document.querySelectorAll('#stretch input[type=datetime-local]')].map(i => i.value)"
-    )
+    before = await page.evaluate("[...document.querySelectorAll('#stretch .moment > input')].map(i => i.value)")
     await page.get_by_role("button", name="Show", exact=True).click()
     await expect(page).to_have_url(re.compile("from="))
     query = parse_qs(urlsplit(page.url).query)
@@ -50,6 +48,17 @@ async def test_a_stretch_is_chosen_by_dragging_and_shown(node, target, open_page
     since = await page.evaluate("Number(document.getElementById('timeline').dataset.since)")
     now = await page.evaluate("Number(document.documentElement.dataset.now)")
     assert abs(now - since) < 10 * 60_000, "on the clock of the page's zone"
+
+
+async def test_what_the_calendar_of_the_browser_says_is_written_on_a_clock_of_24_hours(node, target, open_page):
+    page = await open_page(address(node, "/timeline"))
+    field = page.get_by_label("From", exact=True)
+    await expect(field).to_have_value(re.compile(r"^20\d\d-\d\d-\d\d \d\d:\d\d$"))
+    await page.get_by_role("button", name="Choose date and time").first.click()
+    picker = page.locator("#stretch .picker")
+    assert (await picker.input_value())[:16] == (await field.input_value()).replace(" ", "T")
+    await picker.evaluate("at => { at.value = '2026-11-19T16:05'; at.dispatchEvent(new Event('input')); }")
+    await expect(field).to_have_value("2026-11-19 16:05")
 
 
 async def test_one_goes_back_and_forth_by_links_that_the_back_button_knows(node, target, open_page):

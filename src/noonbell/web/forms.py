@@ -22,7 +22,7 @@ from noonbell.json_text import decode, decoded
 from noonbell.web.context import as_json
 
 TypedMoment = Annotated[Instant, meta(moment=True, minutes=True)]
-"""RFC 3339, or what a browser's field for date and time says, which leaves out seconds that are none."""
+"""RFC 3339; its seconds and its offset may be left out."""
 _BOUNDS: Final = {"minimum": "min", "maximum": "max", "maxLength": "maxlength"}
 """Of JSON Schema, and the attribute of an input that says the same."""
 

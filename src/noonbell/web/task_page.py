@@ -166,7 +166,7 @@ async def _advice(ctx: PageContext, task: Task, found: explanation.Explained) ->
 
 
 def _moment(ctx: PageContext, text: str | None, field: str = "at") -> Instant | None:
-    """RFC 3339, or what a browser's field for date and time says, on the clock of the chosen zone."""
+    """RFC 3339, or on the clock of the chosen zone; seconds may be left out."""
     try:
         return None if text is None else read_moment(text, ctx.zone, minutes=True)
     except ValueError as error:
@@ -338,7 +338,7 @@ async def pause(ctx: PageContext) -> Response:
     """Pause a task, or say anew why and until when. `until` is on the clock of the chosen zone."""
     task, given = await task_of(ctx), await ctx.fields()
     said: dict[str, Any] = {"reason": given.get("reason", "")}
-    text = given.get("until", "").strip()
+    text = given.get("until", "").strip().replace("T", " ")
     if seconds := given.get("for_seconds", ""):
         said["for_seconds"] = number_or_text(seconds)
         text = "" if text == _pause_end(ctx, task) else text  # the end that the form was filled in with
@@ -355,10 +355,10 @@ async def pause(ctx: PageContext) -> Response:
 
 
 def _pause_end(ctx: PageContext, task: Task) -> str:
-    """As a browser's field for date and time has it, on the clock of the chosen zone; empty: the pause has none."""
+    """As the form has it, on the clock of the chosen zone; empty: the pause has none."""
     if task.pause is None or task.pause.until is None:
         return ""
-    return ctx.zone.local(int(slot_of(task.pause.until))).strftime("%Y-%m-%dT%H:%M:%S")
+    return ctx.zone.local(int(slot_of(task.pause.until))).strftime("%Y-%m-%d %H:%M:%S")
 
 
 async def task_of(ctx: PageContext, ref: str | None = None, *, deleted: bool = False) -> Task:

@@ -218,8 +218,8 @@ def _name(ctx: PageContext, window: Window | None) -> str:
 
 
 def _local(ctx: PageContext, at: Instant) -> str:
-    """As a browser's field for date and time takes it."""
-    return f"{ctx.zone.local(int(at // SECOND)):%Y-%m-%dT%H:%M}"
+    """As the form has it."""
+    return f"{ctx.zone.local(int(at // SECOND)):%Y-%m-%d %H:%M}"
 
 
 _MONTH = re.compile(r"(2\d\d\d)-(0[1-9]|1[0-2])")

@@ -82,3 +82,21 @@ async def test_hours_are_hours_in_chinese(api):
     page = await get(api, "/tasks", lang="zh")
     assert re.search(r"\d+ (小时|分)", page)
     assert not re.search(r"\d+ 时 ", page)
+
+
+@pytest.mark.parametrize(("lang", "clock"), [("en", "24 hours"), ("zh", "24 小时制")])
+async def test_fields_for_a_moment_have_a_clock_of_24_hours_in_every_browser(api, lang, clock):
+    task = await api.create(name="daily", cron_expr="0 2 * * *")
+    paths = (
+        f"/tasks/{task}?at=2026-11-19T16:05:00Z",
+        "/activity?from=2026-11-19T16:05",
+        "/timeline",
+        "/timeline?view=load",
+    )
+    for path in paths:
+        text = await get(api, path, lang)
+        assert 'type="datetime-local"' not in text, path
+        assert clock in text, path
+        assert re.search(r'<span class="moment"><input[^>]* value="20\d\d-\d\d-\d\d \d\d:\d\d[^"]*"', text), path
+    assert 'value="2026-11-19 16:05:00Z"' in await get(api, paths[0], lang), "its offset is kept"
+    assert await get(api, f"/tasks/{task}?at=2026-11-19 16:05", lang)

@@ -1,5 +1,5 @@
 // The entry. Every page works without this; with it, pages are live and answer keys.
-import { startClock } from "./times.js";
+import { startClock, startPickers } from "./times.js";
 import { startLive } from "./live.js";
 import { startActs } from "./acts.js";
 import { startKeys } from "./keys.js";
@@ -8,6 +8,7 @@ import { startNotify } from "./notify.js";
 import { startTimeline } from "./timeline.js";
 
 startClock();
+startPickers();
 startActs();
 startKeys();
 startForm();

@@ -11,7 +11,7 @@ export function startTimeline() {
   const shade = () => document.getElementById("selection");
   const within = (x) => Math.min(Math.max(x, line.left), line.right);
 
-  // The reading of the page's own clock, as a field for date and time takes it.
+  // The reading of the page's own clock, as the form takes it.
   function reading(x) {
     const share = (x - line.left) / line.width;
     const at = Number(chart.dataset.since) + share * (chart.dataset.until - chart.dataset.since);
@@ -19,10 +19,10 @@ export function startTimeline() {
     const fixed = /^([+-])(\d\d):(\d\d)$/.exec(zone);
     if (fixed) {
       const shift = (fixed[1] === "-" ? -1 : 1) * (fixed[2] * 60 + Number(fixed[3])) * 60000;
-      return new Date(at + shift).toISOString().slice(0, 16);
+      return new Date(at + shift).toISOString().slice(0, 16).replace("T", " ");
     }
     const options = { timeZone: zone, year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
-    return new Intl.DateTimeFormat("sv-SE", options).format(new Date(at)).replace(" ", "T");
+    return new Intl.DateTimeFormat("sv-SE", options).format(new Date(at));
   }
 
   function draw(to) {
@@ -54,7 +54,7 @@ export function startTimeline() {
     form.elements.to.value = reading(right);
     form.classList.add("chosen");
     chart.addEventListener("click", (click) => click.preventDefault(), { once: true, capture: true });
-    form.querySelector("button").focus({ preventScroll: false });
+    form.querySelector("button:not([data-pick])").focus({ preventScroll: false });
   });
   addEventListener("keydown", (event) => {
     if (event.key === "Escape") shade().hidden = true;

@@ -66,3 +66,26 @@ export function tellZone() {
   document.cookie = `noonbell_zone=${encodeURIComponent(zone)}; path=${root}; max-age=31536000; samesite=strict`;
   return true;
 }
+
+// The browser's calendar beside a field for a moment; what is chosen there is written on a clock of 24 hours.
+export function startPickers() {
+  document.addEventListener("click", ({ target }) => {
+    const button = target.closest("[data-pick]");
+    if (!button) return;
+    const field = button.previousElementSibling;
+    const picker = Object.assign(document.createElement("input"), { type: "datetime-local", className: "picker", tabIndex: -1 });
+    picker.setAttribute("aria-hidden", "true");
+    picker.value = field.value.slice(0, 19).replace(" ", "T");
+    picker.addEventListener("input", () => {
+      field.value = picker.value.replace("T", " ");
+      field.dispatchEvent(new Event("input", { bubbles: true }));
+    });
+    button.parentElement.querySelector(".picker")?.remove();
+    button.after(picker);
+    try {
+      picker.showPicker();
+    } catch {
+      field.focus(); // a browser without a calendar of its own
+    }
+  });
+}
