@@ -196,11 +196,12 @@ class UnclaimableRuns(msgspec.Struct, frozen=True, kw_only=True):
     job_type: str | None
     lack: Lack
     count: int
-    """How many there are, of those that were looked at."""
     run_id: RunId
     """The one that has waited longest."""
     task_id: TaskId
     since: Instant
+    is_least: bool = False
+    """There may be more: the line was not looked at to its end."""
 
 
 class RunInput(msgspec.Struct, frozen=True):

@@ -266,8 +266,9 @@ def _lacking(stranded: Sequence[UnclaimableRuns]) -> list[Finding]:
 
 def _lacks(queue: str, lack: Lack, waiting: Sequence[UnclaimableRuns]) -> Finding:
     if lack is Lack.JOB_TYPE and all(one.job_type == COMMAND_TYPE for one in waiting):
-        return finding("service", CheckStatus.ILL, "lacks_commands", name=queue, n=sum(one.count for one in waiting))
-    types = shortened([f"{one.job_type or 'HTTP'} ({one.count})" for one in waiting])
+        count = f"{sum(one.count for one in waiting)}{'+' if any(one.is_least for one in waiting) else ''}"
+        return finding("service", CheckStatus.ILL, "lacks_commands", name=queue, n=count)
+    types = shortened([f"{one.job_type or 'HTTP'} ({one.count}{'+' if one.is_least else ''})" for one in waiting])
     return finding("service", CheckStatus.ILL, f"lacks_{lack}", name=queue, types=types)
 
 

@@ -46,6 +46,9 @@ class UnservedRuns(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ]
     count: Annotated[int, meta(examples=[2])]
+    is_least: Annotated[
+        bool, meta("There may be more than `count`: only the first in each line are looked at.", examples=[False])
+    ]
     run_id: Annotated[RunId, meta("The one that has waited longest.", examples=[7340033])]
     task_id: Annotated[TaskId, meta(examples=[1])]
     since: Annotated[Moment, meta("Since when it has been due.")]

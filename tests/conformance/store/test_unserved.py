@@ -271,6 +271,19 @@ async def test_versions_and_names_that_no_worker_has(store: Store):
     assert await lacking(store) == []
 
 
+async def test_all_that_wait_behind_a_limit_are_stranded_and_of_a_long_line_it_is_said_that_there_are_more(
+    store: Store,
+):
+    limited = await store.create_task(job("limited", queue="limited", max_concurrency=1))
+    await publish_many(store, limited, 7)
+    free = await store.create_task(job("free", queue="free", max_concurrency=None))
+    await publish_many(store, free, 60)
+    few = await store.create_task(job("few", queue="few", max_concurrency=None))
+    await publish_many(store, few, 3)
+    found = {one.queue: (one.count, one.is_least) for one in await store.stranded()}
+    assert found == {"limited": (7, False), "free": (50, True), "few": (3, False)}
+
+
 async def test_asking_what_is_stranded_tells_nothing_and_marks_nothing(store: Store, clock: ManualClock):
     task = await store.create_task(job())
     await publish(store, task)

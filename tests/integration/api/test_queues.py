@@ -67,6 +67,7 @@ async def test_a_queue_names_the_job_types_that_none_of_its_workers_knows(api_ev
         "job_type": "resize",
         "lack": "job_type",
         "count": 1,
+        "is_least": False,
         "run_id": run,
         "task_id": None,
         "since": None,

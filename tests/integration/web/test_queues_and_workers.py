@@ -11,11 +11,12 @@ from urllib.parse import quote
 import pytest
 
 from integration.api.serving import Api
-from integration.support import execute
+from integration.support import execute, publish_many
 from integration.web.asking import field, get, post, status_of
 from noonbell.clock import from_datetime
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.sweeper import Sweeper
+from noonbell.model.task import TaskId
 from noonbell.model.worker import PART_OF, SERVE, WorkerInfo, WorkerState
 from noonbell.service.run_export import csv_cell
 from noonbell.stores.wakeups import LocalWakeup
@@ -234,6 +235,19 @@ async def test_workers_and_overview_say_that_no_scheduler_is_running(api):
     await api.store.note_scheduler()
     for page in ("/workers", "/"):
         assert "scheduler is running" not in await get(api, page)
+
+
+@pytest.mark.parametrize(("lang", "more"), [("en", "there may be more"), ("zh", "实际可能更多")])
+async def test_where_not_all_that_lack_a_worker_were_looked_at_it_is_said(api, lang, more):
+    await register(api, "w1", queues=("images",), job_types=("draw",))
+    task = await api.create(name="resize", target_url=None, job_type="resize", queue="images", max_concurrency=None)
+    for runs, is_least in ((3, False), (600, True)):
+        spec = await api.store.task(TaskId(task))
+        assert spec is not None
+        await publish_many(api.store, spec, runs)
+        assert (more in await get(api, "/queues/images", lang)) is is_least
+        (found,) = (await api.good("GET", "/queues/images"))["unserved"]
+        assert (found["count"], found["is_least"]) == (min(500, runs), is_least)
 
 
 async def test_a_lost_worker_shows_what_was_taken_from_it(everywhere):

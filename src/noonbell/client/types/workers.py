@@ -303,6 +303,7 @@ class UnservedJson(TypedDict):
     job_type: str | None
     lack: Literal["queue", "job_type", "version", "named", "labels", "part"]
     count: int
+    is_least: bool
     run_id: int
     task_id: int
     since: str

@@ -10,7 +10,7 @@ is over when that run is taken or gone and no other is found.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from noonbell.clock import SECOND, Instant
@@ -73,7 +73,7 @@ def unserved(q: Dialect, grace_seconds: float) -> Work[list[UnservedTask]]:
         return []
     now = yield Now()
     crew = yield from _crew(now)
-    rows = yield from _heads(q, crew)
+    rows, _ = yield from _heads(q, crew)
     marks = yield from _marks(q)
     rows += yield from _read(q, [witness for witness in marks.values() if witness not in {row.run_id for row in rows}])
     yield from _learn(q, crew, rows)
@@ -90,23 +90,29 @@ def stranded(q: Dialect) -> Work[list[UnclaimableRuns]]:
     """As of now, by queue, job type and what is lacking."""
     now = yield Now()
     crew = yield from _crew(now)
-    rows = yield from _heads(q, crew)
+    rows, cut = yield from _heads(q, crew)
     yield from _learn(q, crew, rows)
     paused = yield from _paused()
     found: dict[tuple[str, str, Lack], list[Live]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row.run_at, row.run_id)):
         if row.queue not in paused and (missing := crew.lacks(row)) is not None:
             found[row.queue, row.job_type or "", missing].append(row)
-    return [_stranded(missing, found[queue, job_type, missing]) for queue, job_type, missing in sorted(found)]
+    gates = {row.task_id for waiting in found.values() for row in waiting if row.place == Place.GATED}
+    at_gates = f" and place = {int(Place.GATED)} group by gate"
+    counted = yield from q.fetch_by("select gate, count(*) from live", "gate", gates, at_gates)
+    behind = {int(gate): int(count) for gate, count in counted}
+    return [_stranded(key[2], found[key], behind, is_least=key[0] in cut) for key in sorted(found)]
 
 
-def _stranded(missing: Lack, waiting: Sequence[Live]) -> UnclaimableRuns:
+def _stranded(missing: Lack, waiting: Sequence[Live], behind: Mapping[int, int], *, is_least: bool) -> UnclaimableRuns:
+    """`behind`: how many wait at each gate; the first of them is in `waiting`."""
     oldest = waiting[0]
     return UnclaimableRuns(
         queue=oldest.queue,
         job_type=oldest.job_type,
         lack=missing,
-        count=len(waiting),
+        count=sum(behind.get(row.task_id, 1) if row.place == Place.GATED else 1 for row in waiting),
+        is_least=is_least,
         run_id=RunId(oldest.run_id),
         task_id=TaskId(oldest.task_id),
         since=Instant(oldest.run_at),
@@ -158,14 +164,20 @@ def _marks(q: Dialect) -> Work[dict[int, int]]:
     return {int(name.removeprefix(_MARK)): value for name, value in rows}
 
 
-def _heads(q: Dialect, crew: _Crew) -> Work[list[Live]]:
+def _heads(q: Dialect, crew: _Crew) -> Work[tuple[list[Live], set[str]]]:
+    """The first in each line, and the queues that have a line which is longer than what was looked at."""
     found: list[Live] = []
+    cut: set[str] = set()
     for place in (Place.READY, Place.CAREFUL):
         queues = yield from _steps("live", "queue", f"place = {int(place)}")
         for queue in queues:
-            found += yield from _line(place, queue, crew)
+            line, most = yield from _line(place, queue, crew)
+            found += line
+            cut |= {queue} if line and len(line) == most else set()
     for queue in (yield from _steps("gates", "queue", "open = 1")):
-        found += yield from _gated(q, queue)
+        line = yield from _gated(q, queue)
+        found += line
+        cut |= {queue} if len(line) == _HEADS else set()
     for worker_id in (yield from _steps("pins", "worker_id", "1 = 1")):
         rows = yield Fetch(
             f"select {', '.join(f'l.{column}' for column in Live._fields)} from pins p"
@@ -173,8 +185,10 @@ def _heads(q: Dialect, crew: _Crew) -> Work[list[Live]]:
             " order by p.run_id limit :limit",
             {"worker": worker_id, "limit": _HEADS},
         )
-        found += [Live(*row) for row in rows]
-    return list({row.run_id: row for row in found}.values())
+        line = [Live(*row) for row in rows]
+        found += line
+        cut |= {row.queue for row in line} if len(line) == _HEADS else set()
+    return list({row.run_id: row for row in found}.values()), cut
 
 
 def _steps(table: str, column: str, condition: str) -> Work[list[str]]:
@@ -191,17 +205,18 @@ def _steps(table: str, column: str, condition: str) -> Work[list[str]]:
     return found
 
 
-def _line(place: Place, queue: str, crew: _Crew) -> Work[list[Live]]:
-    """The head of a line; of a READY one only what no worker of the queue knows how to do."""
+def _line(place: Place, queue: str, crew: _Crew) -> Work[tuple[list[Live], int]]:
+    """The head of a line, and how many it may have; of a READY one only what no worker of the queue knows how to do."""
     plain, workers = place is Place.READY, crew.on(queue)
     if plain and crew.makes_calls and any(worker.job_types is None for worker in workers):
-        return []
+        return [], 0
+    most = _HEADS * 10 if plain and workers else _HEADS
     rows = yield Fetch(
         f"select {COLUMNS} from live where place = {int(place)} and queue = :queue"
         " order by turn, run_at, run_id limit :limit",
-        {"queue": queue, "limit": _HEADS * 10 if plain and workers else _HEADS},
+        {"queue": queue, "limit": most},
     )
-    return [Live(*row) for row in rows]
+    return [Live(*row) for row in rows], most
 
 
 def _gated(q: Dialect, queue: str) -> Work[list[Live]]:
