@@ -6,15 +6,13 @@ page reads a limited part of the stream and says how far it came; the next page 
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 import msgspec
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from noonbell.clock import SECOND, Instant
 from noonbell.errors import InvalidArgument, InvalidState, NotFound
@@ -23,9 +21,10 @@ from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import Role
 from noonbell.model.task import Task, TaskId
 from noonbell.ports import Store
+from noonbell.service.access import Access
 from noonbell.service.audit_log import expected_heads
 from noonbell.service.filters import BY_NAME, ENCODED_SLASH, Word, event_json, is_name
-from noonbell.service.run_export import csv_cell
+from noonbell.service.run_export import csv_lines
 from noonbell.web.context import ROOMS, PageContext, as_json, merged, whole_number
 from noonbell.web.forms import TypedMoment
 from noonbell.web.i18n import instant_from
@@ -34,7 +33,6 @@ from noonbell.web.page import get
 from noonbell.web.task_versions import VersionChange, changes
 
 _SIZE: Final = 50
-_MOST_EXPORTED: Final = 10_000
 _MOST_CHECKED: Final = 10_000
 _BATCH: Final = 1_000
 _KNOWN: Final = ("actor", "action", "task", "text", "from", "to")
@@ -248,28 +246,39 @@ async def check(ctx: PageContext) -> Response:
 
 
 async def export(ctx: PageContext) -> Response:
-    """The entries that match the filters as CSV, the newest `_MOST_EXPORTED`."""
+    """All entries that match the filters as CSV, the newest first."""
     if ctx.deps.access is None:
         raise InvalidState(ctx.words("activity.not_kept"))
-    narrowed, written = await read(ctx), io.StringIO()
-    writer = csv.writer(written)
-    writer.writerow(_COLUMNS)
-    before, count = None, 0
-    while count < _MOST_EXPORTED:
-        entries = await ctx.deps.access.log(before, _BATCH, **narrowed)
-        writer.writerows([csv_cell(entry[name]) for name in _COLUMNS] for entry in entries)
-        count += len(entries)
-        if len(entries) < _BATCH:
-            break
-        before = entries[-1]["id"]
     headers = {"content-disposition": 'attachment; filename="noonbell-activity.csv"'}
-    return Response(written.getvalue(), headers=headers, media_type="text/csv; charset=utf-8")
+    lines = _exported(ctx.deps.access, await read(ctx))
+    return StreamingResponse(lines, headers=headers, media_type="text/csv; charset=utf-8")
+
+
+async def _exported(access: Access, narrowed: dict[str, Any]) -> AsyncIterator[str]:
+    yield csv_lines([_COLUMNS])
+    before: int | None = None
+    while True:
+        entries = await access.log(before, _BATCH, **narrowed)
+        yield csv_lines([entry[name] for name in _COLUMNS] for entry in entries)
+        if len(entries) < _BATCH:
+            return
+        before = entries[-1]["id"]
 
 
 ACTION_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "changes": (
         *("create_task", "replace_task", "patch_task", "delete_task", "enable_task", "disable_task", "resume_task"),
-        *("pause_task", "reset_task", "skip_slots", "create_job", "change_job", "delete_job"),
+        *(
+            "pause_task",
+            "reset_task",
+            "skip_slots",
+            "create_job",
+            "change_job",
+            "delete_job",
+            "pause_job",
+            "resume_job",
+        ),
+        *("publish_plan", "pause_plan", "resume_plan", "reset_plan", "skip_plan", "close_plan", "remove_plan"),
     ),
     "starts": (
         *("trigger_task", "backfill_task", "publish_runs", "make_call", "make_calls", "retry_run", "promote_run"),
@@ -277,7 +286,16 @@ ACTION_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "bulk": (
         *("create_tasks", "patch_tasks", "delete_tasks", "apply_tasks", "enable_tasks", "disable_tasks"),
-        *("cancel_runs", "retry_runs", "clean_runs", "clean_task", "start_bulk", "cancel_bulk", "undo_bulk"),
+        *(
+            "cancel_runs",
+            "retry_runs",
+            "clean_runs",
+            "clean_task",
+            "start_bulk",
+            "cancel_bulk",
+            "undo_bulk",
+            "import_runs",
+        ),
         *("drain_queue", "clean_queue", "redrive_queue"),
     ),
     "queues": ("limit_queue", "pause_queue", "resume_queue", "drain_queue", "clean_queue", "redrive_queue"),
@@ -288,6 +306,7 @@ ACTION_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "alerts": (
         *("create_alert_rule", "change_alert_rule", "remove_alert_rule", "create_alert_channel"),
         *("change_alert_channel", "remove_alert_channel", "test_alert_channel"),
+        *("acknowledge_alert", "unacknowledge_alert", "mute_alerts", "unmute_alerts"),
     ),
     "subscriptions": (
         *("create_subscription", "change_subscription", "remove_subscription", "test_subscription"),

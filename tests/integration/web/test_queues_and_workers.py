@@ -20,6 +20,7 @@ from noonbell.model.task import TaskId
 from noonbell.model.worker import PART_OF, SERVE, WorkerInfo, WorkerState
 from noonbell.service.run_export import csv_cell
 from noonbell.stores.wakeups import LocalWakeup
+from noonbell.web import activity
 from noonbell.web.queues import QUEUE_ORDERS, WORKER_ORDERS
 
 ODD = "a/b c?"
@@ -343,6 +344,17 @@ async def test_the_log_is_exported_with_its_filters_and_no_cell_is_a_formula(api
     assert (row["action"], row["subject"]) == ("pause_queue", "/queues/pdf")
     assert "=1+1" in row["details"]
     assert [csv_cell(text) for text in ("=1", "+1", "-1", "@a", "ok", None)] == ["'=1", "'+1", "'-1", "'@a", "ok", ""]
+
+
+async def test_the_whole_log_is_exported_however_long_it_is(api, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(activity, "_BATCH", 3)
+    for number in range(10):
+        await post(api, f"/queues/q{number}/pause", {})
+    told = await api.call("GET", "//activity.csv")
+    assert [row["subject"] for row in csv.DictReader(io.StringIO(told.text))] == [
+        f"/queues/q{number}" for number in reversed(range(10))
+    ]
+    assert told.text.count("request_id") == 1
 
 
 async def test_what_the_system_tells_of_is_listed_newest_first_and_in_pages(everywhere):
