@@ -103,3 +103,15 @@ def test_a_chinese_reader_meets_no_english_sentence(nodes: Nodes, target: Target
     )
     assert "目标返回 503" in done.stdout
     assert [piece for piece in pieces() if piece in done.stdout] == []
+    for asked in (
+        ("run", "explain", str(runs["answers"])),
+        ("task", "explain", "answers"),
+        ("run", "explain", str(late_run)),
+    ):
+        done = subprocess.run([COMMAND, *asked], capture_output=True, text=True, env=env, timeout=PATIENCE, check=True)
+        (said, *_) = done.stdout.splitlines()
+        check(said, " ".join(asked))
+        assert re.search(r"[一-鿿]", said), asked
+    done = subprocess.run([COMMAND, "doctor"], capture_output=True, text=True, env=env, timeout=PATIENCE, check=False)
+    assert "个任务失败" in done.stdout
+    assert "个问题" in done.stderr

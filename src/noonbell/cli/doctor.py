@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 import click
 
 from noonbell.cli.options import config_option, load_settings, store_option
-from noonbell.cli.output import output_option, show_list, talk
+from noonbell.cli.output import output_option, show_list, talk, terminal_language
 from noonbell.cli.root import EXIT_FAILED
 from noonbell.cli.store import as_it_is, missing_file
 
 if TYPE_CHECKING:
     from noonbell.service.doctor import Finding
+    from noonbell.service.translation import Translator
     from noonbell.settings import Loaded, Settings
     from noonbell.stores.migrations.ownership import Found
     from noonbell.stores.sql.store import SqlStore
@@ -47,27 +48,28 @@ def doctor_command(files: tuple[str, ...], store: str | None, ignored: tuple[str
     Exit code 1: there is a problem (✖), a task whose last run failed included. 0: there is none; what is worth a look (!) and what one may want to do (i) are listed.
     """
     from noonbell.cli.output import is_colourful
+    from noonbell.service.doctor import said
+    from noonbell.service.translation import Translator
 
     found = asyncio.run(_look(load_settings(files, store__url=store), files))
+    words = Translator(terminal_language())
     if output == "table":
         for each in found:
             mark = _MARKS[each.mark]
             shown = click.style(mark, fg=_COLOURS[each.mark]) if is_colourful() else mark
-            click.echo(f"{shown} {each.check:<10} {each.says}")
-            if each.fix:
-                click.echo(f"  {'':<10} → {each.fix}")
+            says, fix = said(each.code, each.facts, words) if each.code else (each.says, each.fix)
+            click.echo(f"{shown} {each.check:<10} {says}")
+            if fix:
+                click.echo(f"  {'':<10} → {fix}")
     else:
         rows = [{"check": each.check, "mark": each.mark, "says": each.says, "fix": each.fix} for each in found]
         show_list(rows, {}, output, name="check")
-    talk(_summary(found))
+    talk(_summary(found, words))
     return EXIT_FAILED if any(each.mark == "ill" and each.check not in ignored for each in found) else 0
 
 
-def _summary(found: list[Finding]) -> str:
+def _summary(found: list[Finding], words: Translator) -> str:
     """How many findings ask for something, and which they are."""
-    from noonbell.service.translation import Translator
-
-    words = Translator("en")
     marked = {mark: [each.check for each in found if each.mark == mark] for mark in ("ill", "care")}
     parts = [f"{words(f'doctor.{mark}', n=len(of))}: {', '.join(of)}" for mark, of in marked.items() if of]
     return "; ".join(parts) or words("doctor.all_well")

@@ -22,7 +22,7 @@ COLUMNS = {
     "running": lambda queue: str(queue["running"]),
     "oldest": lambda queue: ago(queue["oldest_at"]),
     "no worker for": lambda queue: ", ".join(
-        f"{one['job_type'] or 'HTTP'} ({one['count']}{'+' if one['is_least'] else ''})" for one in queue["unserved"]
+        f"{one['job_type'] or 'HTTP'} ({one['count']}{'+' if one.get('is_least') else ''})" for one in queue["unserved"]
     ),
 }
 

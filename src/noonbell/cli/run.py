@@ -27,6 +27,7 @@ from noonbell.cli.output import (
     show_list,
     show_one,
     talk,
+    terminal_language,
 )
 from noonbell.cli.root import EXIT_STILL_GOING, EXIT_WITHOUT_SUCCESS, NounGroup
 from noonbell.clock import SystemClock, to_datetime
@@ -223,7 +224,7 @@ def _await_run(remote: Remote, run_id: int, timeout: float, output: str) -> int:
 
 def _say_why(remote: Remote, run_id: int, said: str) -> str:
     """What a run waits for, once for each cause; the cause that was said last."""
-    answer = remote.get(f"/runs/{run_id}/explain")
+    answer = remote.get(f"/runs/{run_id}/explain", {"lang": terminal_language()})
     if answer["cause"] != said:
         talk(str(answer["message"]))
         if answer["cause"] == "no_worker":
@@ -380,7 +381,7 @@ def get(run_id: str, output: str) -> None:
 @output_option
 def explain(run_id: str, output: str) -> None:
     """Say why a run ended as it did, or what it waits for."""
-    answer = Remote.of_environment().get(f"/runs/{segment(run_id)}/explain")
+    answer = Remote.of_environment().get(f"/runs/{segment(run_id)}/explain", {"lang": terminal_language()})
     show_one(answer, output, name="cause", lines=explained)
 
 

@@ -74,7 +74,7 @@ def sla_command(output: str, **given: str | None) -> None:
     answer = Remote.of_environment().get("/stats/sla", asked)
     if output in ("table", "name"):
         show_list(answer["tasks"], _LEVELS, output, name="task_name")
-        if answer["tasks_total"] > len(answer["tasks"]):
+        if answer.get("tasks_total", 0) > len(answer["tasks"]):
             click.echo(f"the first {len(answer['tasks'])} of {answer['tasks_total']} tasks, by name", err=True)
     else:
         show_one(answer, output)

@@ -27,6 +27,7 @@ from noonbell.cli.output import (
     show_one,
     shown_safely,
     talk,
+    terminal_language,
 )
 from noonbell.cli.root import NounGroup
 from noonbell.cli.run import list_runs, trigger_command
@@ -354,7 +355,8 @@ def _filled(whole: dict[str, Any], *, dry_run: bool) -> list[str]:
 def explain(task: str, at: str | None, output: str) -> None:
     """Say why a task did, or did not, run."""
     remote = Remote.of_environment()
-    answer = remote.get(f"/tasks/{task_segment(task)}/explain", {"at": None if at is None else _with_seconds(at)})
+    asked = {"at": None if at is None else _with_seconds(at), "lang": terminal_language()}
+    answer = remote.get(f"/tasks/{task_segment(task)}/explain", asked)
 
     def lines(answer: Mapping[str, Any]) -> list[str]:
         return explained(answer if at is not None else {**answer, "last_run": _last_run(remote, task, answer)})
