@@ -112,6 +112,12 @@ def test_a_chinese_reader_meets_no_english_sentence(nodes: Nodes, target: Target
         (said, *_) = done.stdout.splitlines()
         check(said, " ".join(asked))
         assert re.search(r"[一-鿿]", said), asked
+    node.ask("POST", "/alerts/channels", {"name": "down", "url": "http://127.0.0.1:9/"}, expect=201)
+    for asked, code in ((("alert", "list"), 0), (("alert", "test", "down"), 1)):
+        done = subprocess.run([COMMAND, *asked], capture_output=True, text=True, env=env, timeout=PATIENCE, check=False)
+        assert done.returncode == code
+        assert [piece for piece in pieces() if piece in done.stdout + done.stderr] == [], asked
+        assert re.search(r"[一-鿿]", done.stdout + done.stderr), asked
     done = subprocess.run([COMMAND, "doctor"], capture_output=True, text=True, env=env, timeout=PATIENCE, check=False)
     assert "个任务失败" in done.stdout
     assert "个问题" in done.stderr

@@ -8,7 +8,7 @@ import click
 
 from noonbell.cli.api import Remote, segment
 from noonbell.cli.options import span_option
-from noonbell.cli.output import ago, output_option, show_list, talk
+from noonbell.cli.output import ago, failure_said, output_option, show_list, talk, terminal_language
 from noonbell.cli.root import EXIT_FAILED, NounGroup
 from noonbell.cli.subscription import read_labels
 from noonbell.clock import SECOND, Instant, SystemClock, rfc3339
@@ -22,6 +22,17 @@ def _state(alert: dict[str, Any]) -> str:
     return "open"
 
 
+def _said(alert: dict[str, Any]) -> str:
+    """What is wrong, in the language of the terminal."""
+    if terminal_language() == "en":
+        return str(alert["message"])
+    from noonbell.alerts.wording import said_in_words
+    from noonbell.service.translation import Translator
+
+    words = Translator(terminal_language())
+    return said_in_words(alert["code"], alert["facts"], alert["message"], words)
+
+
 COLUMNS = {
     "rule": lambda alert: alert["rule"],
     "subject": lambda alert: alert["subject"],
@@ -29,7 +40,7 @@ COLUMNS = {
     "since": lambda alert: ago(alert["since"]),
     "count": lambda alert: str(alert["count"]),
     "state": _state,
-    "message": lambda alert: alert["message"],
+    "message": _said,
 }
 MUTE_COLUMNS = {
     "id": lambda mute: str(mute["id"]),
@@ -116,6 +127,7 @@ def test_channel(ctx: click.Context, channel: str) -> None:
     """Send a test message to a channel, now."""
     answer = Remote.of_environment().post(f"/alerts/channels/{segment(channel)}/test")
     if not answer["delivered"]:
-        talk(f"not delivered: {answer['error']}")
+        why = failure_said({"error_message": answer["error"], "error_details": {"said": answer["said"]}})
+        talk(f"not delivered: {why}")
         ctx.exit(EXIT_FAILED)
     talk(f"delivered to {channel}")
