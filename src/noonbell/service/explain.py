@@ -353,6 +353,8 @@ class Explain:
             facts |= {"since": outage.since, "until": outage.until}
             return SlotFinding("store_down", facts=facts, since=outage.since, more=why_down(outage))
         found = SlotFinding("ran", "ran" if run.status in SUCCEEDED else "ran_badly", facts=ended(run))
+        if run.attempt > 1 and (first := await self._store.attempts(run.id, limit=1)):
+            found.more.append(("and_retried", {"attempt": run.attempt, "started": first[0].start_time}))
         waited = ((run.start_time or run.run_at) - run.run_at) / SECOND
         if held := was_held(history, stretch, run):
             found.more += held

@@ -66,6 +66,24 @@ async def test_a_flow_says_why_its_step_does_not_start(api_everywhere: Api):
     assert message.endswith("The reason that was given: a new database.")
 
 
+async def test_of_a_run_that_was_tried_again_it_is_told_when_its_first_attempt_started(api_everywhere: Api):
+    api = api_everywhere
+    task = await api.create()
+    run = await api.trigger(task)
+    first = await api.claim()
+    await api.retry(first, seconds=0)
+    again = await api.claim()
+    await api.finish(again, "SUCCESS")
+    begun = (await api.good("GET", f"/runs/{run}/attempts"))["items"][0]["start_time"]
+    second = begun[11:19]
+    english = (await api.good("GET", f"/runs/{run}/explain"))["message"]
+    assert f"That was attempt 2; the first one started at {begun[:10]} {second}" in english
+    assert "这是第 2 次尝试；首次尝试于" in (await api.good("GET", f"/runs/{run}/explain?lang=zh"))["message"]
+    once = await api.trigger(task)
+    await api.finish(await api.claim(), "SUCCESS")
+    assert "attempt" not in (await api.good("GET", f"/runs/{once}/explain"))["message"]
+
+
 async def test_what_waits_for_a_scheduler_says_that_none_is_running(api_everywhere: Api):
     api = api_everywhere
     task = await api.create(cron_expr="0 3 * * *", timezone="Asia/Shanghai")
