@@ -58,6 +58,7 @@ def test_a_store_in_use_is_backed_up_and_restored_elsewhere(
     filled = forked.run("restore", str(file), "--store", to, cwd=tmp_path, env={})
     assert filled.returncode == 0, filled.stdout + filled.stderr
     assert "0 holes, 0 doubles" in filled.stdout
+    assert "100 %" in filled.stderr
     assert rows_of(f"sqlite:///{file}") == rows_of(to)
     refused = forked.run("restore", str(file), "--store", to, cwd=tmp_path, env={})
     assert (refused.returncode, "is not empty" in refused.stderr) == (5, True)

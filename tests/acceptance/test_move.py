@@ -237,6 +237,7 @@ def test_what_still_runs_after_the_drain_is_lost_as_by_a_dead_worker(
     done = move(sqlite_url, to, "--drain", "0.5", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 runs had not ended" in done.stdout
+    assert " %\n" in done.stderr
     node.kill()
     target.release("twice")
     heir = nodes.start(to)

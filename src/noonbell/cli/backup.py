@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from noonbell.cli.move import shown_progress
 from noonbell.cli.options import config_option, load_settings, store_option
 from noonbell.cli.root import EXIT_FAILED
 from noonbell.cli.store import as_it_is, check_up_to_date, missing_file, report_as_text
@@ -71,11 +72,13 @@ def restore_command(file: Path, files: tuple[str, ...], store: str | None, new_i
 async def _back_up(settings: Settings, file: Path) -> tuple[int, ConsistencyReport]:
     from noonbell.service.consistency import audit
     from noonbell.stores.backup import backup
+    from noonbell.stores.moving import rows_to_copy
 
     async with as_it_is(settings) as source:
         check_up_to_date(await source.look_after_changes())
         async with _copy_in(file) as copy:
-            copied = await backup(source, copy, _say)
+            with shown_progress(await rows_to_copy(source)) as progress:
+                copied = await backup(source, copy, progress)
             return copied.total, await audit(copy)
 
 
@@ -83,6 +86,7 @@ async def _restore(settings: Settings, file: Path, *, new_installation: bool) ->
     from noonbell.service.consistency import audit
     from noonbell.settings.kinds import shown_store_address
     from noonbell.stores.backup import restore
+    from noonbell.stores.moving import rows_to_copy
     from noonbell.wiring import make_store
 
     store = make_store(settings, new=True, connections=4)
@@ -90,7 +94,8 @@ async def _restore(settings: Settings, file: Path, *, new_installation: bool) ->
     try:
         await store.open()
         async with _copy_in(file) as copy:
-            copied, installation = await restore(copy, store, _say, new_installation=new_installation)
+            with shown_progress(await rows_to_copy(copy)) as progress:
+                copied, installation = await restore(copy, store, progress, new_installation=new_installation)
         click.echo(f"{copied.total} rows in {shown_store_address(settings.store.url)}")
         if new_installation:
             click.echo(f"installation {installation}")
@@ -116,7 +121,3 @@ async def _copy_in(file: Path) -> AsyncIterator[SqlStore]:
 def _told(report: ConsistencyReport) -> int:
     click.echo(report_as_text(report))
     return 0 if report.is_sound else EXIT_FAILED
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from noonbell.cli.options import load_settings, span_option
+from noonbell.cli.output import ProgressBar
 from noonbell.cli.root import EXIT_FAILED
 from noonbell.cli.store import as_it_is, check_up_to_date, missing_file
 
@@ -102,7 +103,7 @@ async def _show(origin: _Side, goal: _Side) -> None:
     async with AsyncExitStack() as stack:
         source = await stack.enter_async_context(origin.opened(must_exist=True))
         destination = await stack.enter_async_context(goal.opened())
-        state, _ = await Move(source, destination, to=goal.address, say=_say).states()
+        state, _ = await Move(source, destination, to=goal.address).states()
         counts = await row_counts(source)
     for name, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
         if count:
@@ -123,16 +124,19 @@ async def _cancel(origin: _Side, goal: _Side | None) -> None:
 
 
 async def _move(origin: _Side, goal: _Side, drain: float) -> int:
-    from noonbell.stores.moving import Move
+    from noonbell.stores.moving import Move, rows_to_copy
 
     async with AsyncExitStack() as stack:
         source = await stack.enter_async_context(origin.opened(must_exist=True))
         destination = await stack.enter_async_context(goal.opened())
-        move = Move(source, destination, to=goal.address, say=_say)
-        if await move.is_done():
+        if await Move(source, destination, to=goal.address).is_done():
             click.echo(f"moved already to {goal.address}")
             return 0
-        done = await _carry_out(move, drain)
+        with shown_progress(await rows_to_copy(source)) as progress:
+            move = Move(source, destination, to=goal.address, progress=progress)
+            await move.begin()
+            await move.copy()
+        done = await _stop_and_cut_over(move, drain)
         copied = move.copied
         click.echo(f"copied {copied.total} rows while the source was in use, {copied.again} of them once more")
         click.echo(_in_words(done))
@@ -141,9 +145,7 @@ async def _move(origin: _Side, goal: _Side, drain: float) -> int:
     return _compare(before, after)
 
 
-async def _carry_out(move: Move, drain: float) -> CutOver:
-    await move.begin()
-    await move.copy()
+async def _stop_and_cut_over(move: Move, drain: float) -> CutOver:
     _say("stopping the source")
     drained = await move.stop(drain)
     return await move.cut_over(drained)
@@ -172,6 +174,17 @@ def _compare(before: ConsistencyReport, after: ConsistencyReport) -> int:
         return 0 if after.is_sound else EXIT_FAILED
     click.echo("audit: the sides differ; that is expected if nodes work on the destination already")
     return EXIT_FAILED
+
+
+@contextmanager
+def shown_progress(total: int | None) -> Iterator[Callable[[int], None]]:
+    """Takes how many rows have been copied; by the end there may be more of them than were counted."""
+    if total is None:
+        _say("the rows could not be counted in time: no progress is shown")
+        yield lambda _: None
+        return
+    with ProgressBar() as bar:
+        yield lambda copied: bar.move(min(1.0, copied / max(1, total)))
 
 
 def _say(text: str) -> None:

@@ -10,23 +10,23 @@ import secrets
 
 from noonbell.engine import failpoint
 from noonbell.errors import InvalidState
-from noonbell.stores.moving import CopiedRows, Reader, Say, TableCopy, all_rows, apply, ask, check_empty
+from noonbell.stores.moving import CopiedRows, Progress, Reader, TableCopy, all_rows, apply, ask, check_empty
 from noonbell.stores.sql import copying, ids, move_state
 from noonbell.stores.sql.move_state import MovePhase, MoveState
 from noonbell.stores.sql.statement import Execute, Row, Work
 from noonbell.stores.sql.store import SqlStore
 
 
-async def backup(source: SqlStore, copy: SqlStore, say: Say) -> CopiedRows:
+async def backup(source: SqlStore, copy: SqlStore, progress: Progress) -> CopiedRows:
     """Into `copy`, which is empty. `source` may be in use."""
     async with source.snapshot() as read:
         state: MoveState = await read(move_state.read)
         _check_complete(state)
-        return await _fill(read, copy, state.installation, secrets.token_hex(8), say)
+        return await _fill(read, copy, state.installation, secrets.token_hex(8), progress)
 
 
 async def restore(
-    copy: SqlStore, destination: SqlStore, say: Say, *, new_installation: bool = False
+    copy: SqlStore, destination: SqlStore, progress: Progress, *, new_installation: bool = False
 ) -> tuple[CopiedRows, str]:
     """From a backup into a store that is empty, or holds a part of the same backup; and which installation that store is now.
 
@@ -35,7 +35,7 @@ async def restore(
     state = await ask(copy, move_state.read)
     _check_complete(state)
     installation = ids.random_installation() if new_installation else state.installation
-    copied = await _fill(copy._read, destination, installation, state.token or state.installation, say)
+    copied = await _fill(copy._read, destination, installation, state.token or state.installation, progress)
     return copied, installation
 
 
@@ -44,14 +44,14 @@ def _check_complete(state: MoveState) -> None:
         raise InvalidState("the store is not complete: a move, a backup or a restore that fills it was cut off")
 
 
-async def _fill(read: Reader, store: SqlStore, installation: str, token: str, say: Say) -> CopiedRows:
+async def _fill(read: Reader, store: SqlStore, installation: str, token: str, progress: Progress) -> CopiedRows:
     there = await ask(store, move_state.read)
     if (there.phase, there.token) != (MovePhase.FILLING, token):
         if there.phase is not None:
             raise InvalidState("the destination takes part in a move or another restore; take a new database")
         await check_empty(store)
         await apply(store, move_state.write, MovePhase.FILLING, move_token=token)
-    copy = TableCopy(read, store, say)
+    copy = TableCopy(read, store, progress)
     copy.token = token
     await copy.run()
     if copy.conflicts:

@@ -28,7 +28,7 @@ import functools
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
 
@@ -51,7 +51,8 @@ _LOOK = 0.1
 _NO_TRIGGERS = ("(1419)", "(1142)", "(1227)")
 """How MySQL and MariaDB refuse a trigger to a user who may not make one."""
 
-Say = Callable[[str], None]
+Progress = Callable[[int], None]
+"""Is told how many rows have been copied."""
 Reader = Callable[[Callable[[], Work[Any]]], Awaitable[Any]]
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -93,9 +94,9 @@ async def apply(store: SqlStore, work: Callable[P, Work[T]], *given: P.args, **n
 class TableCopy:
     """Fills one store from another, table by table. Goes on where an earlier one was cut off."""
 
-    def __init__(self, read: Reader, destination: SqlStore, say: Say) -> None:
+    def __init__(self, read: Reader, destination: SqlStore, progress: Progress) -> None:
         """`read` carries out a transition that reads the source."""
-        self._read_source, self._destination, self._say = read, destination, say
+        self._read_source, self._destination, self._progress = read, destination, progress
         self.token = ""
         """Of what is under way: the destination takes rows of that alone."""
         self.copied = CopiedRows()
@@ -105,16 +106,16 @@ class TableCopy:
     async def run(self) -> None:
         progress = await self._destination.fetch("select name, after_key, is_done, copied from move_progress")
         known = {name: (after, is_done, copied) for name, after, is_done, copied in progress}
-        for table in copying.batched():
-            after, is_done, copied = known.get(table.name, (None, 0, 0))
-            self.copied.by_table[table.name] = copied
+        tables = copying.batched()
+        self.copied.by_table = {table.name: known.get(table.name, (None, 0, 0))[2] for table in tables}
+        for table in tables:
+            after, is_done, _ = known.get(table.name, (None, 0, 0))
             if not is_done:
                 await self._table(table, None if after is None else copying.unpacked(after))
 
     async def _table(self, table: CopiedTable, after: Key | None) -> None:
         limit = copying.FIRST_ROWS
         rows = await self._read(table, after, limit)
-        told = time.monotonic()
         while rows:
             limit = copying.rows_for_next(len(rows), sum(map(copying.size_of, rows)))
             after = table.key_of(rows[-1])
@@ -126,9 +127,7 @@ class TableCopy:
                 await asyncio.gather(reading, return_exceptions=True)
                 raise
             failpoint.hit("K50")
-            if time.monotonic() - told > 1:
-                told = time.monotonic()
-                self._say(f"{table.name}: {self.copied.by_table[table.name]} rows")
+            self._progress(self.copied.total)
             rows = await reading
         await self.apply(self._note_progress, table, after, is_done=True)
 
@@ -174,10 +173,12 @@ class TableCopy:
 class Move:
     """From `source` to `destination`. Both are open, and no node has the destination open."""
 
-    def __init__(self, source: SqlStore, destination: SqlStore, *, to: str, say: Say) -> None:
+    def __init__(
+        self, source: SqlStore, destination: SqlStore, *, to: str, progress: Progress = lambda _: None
+    ) -> None:
         """`to`: the destination's address without passwords, for those who look for it in the source."""
-        self._source, self._destination, self._to, self._say = source, destination, to, say
-        self._copy = TableCopy(source._read, destination, say)
+        self._source, self._destination, self._to = source, destination, to
+        self._copy = TableCopy(source._read, destination, progress)
         self._is_finishing = False
 
     @property
@@ -436,12 +437,21 @@ async def all_rows(read: Reader, table: CopiedTable) -> list[Row]:
 
 async def row_counts(store: SqlStore) -> dict[str, int]:
     """Of every table that is copied."""
+    return await ask(store, _counted, copying.tables())
 
-    def work() -> Work[dict[str, int]]:
-        found = {}
-        for name in copying.tables():
-            rows = yield Fetch(f"select count(*) from {name}")
-            found[name] = int(rows[0][0])
-        return found
 
-    return await ask(store, work)
+async def rows_to_copy(store: SqlStore) -> int | None:
+    """What the progress of a copy is measured by. None: the database did not count them in time."""
+    names = [table.name for table in copying.batched()]
+    try:
+        return sum((await ask(store, _counted, names)).values())
+    except StoreUnavailable:
+        return None
+
+
+def _counted(names: Iterable[str]) -> Work[dict[str, int]]:
+    found = {}
+    for name in names:
+        rows = yield Fetch(f"select count(*) from {name}")
+        found[name] = int(rows[0][0])
+    return found
