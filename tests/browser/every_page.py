@@ -246,6 +246,7 @@ PAGES: Final = [
     Place("workers", "/workers"),
     Place("worker", f"/workers/{WORKER}"),
     Place("activity", "/activity"),
+    Place("activity-filtered", "/activity?from=2020-01-01T16:05"),
     Place("activity-system", "/activity?view=system"),
     Place("activity-check", "/activity/check"),
     Place("activity-entry", "/activity/1"),
