@@ -14,12 +14,17 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from conformance.store.builders import claim, finish, job, publish_many
+from conformance.store.builders import START, claim, finish, job, publish_many, runs_of
 from integration.private_servers import missing
+from noonbell.clock import ManualClock
 from noonbell.errors import SettingsError, StoreUnavailable
 from noonbell.model.attempt import SettleResult
+from noonbell.model.run import SkipReason
+from noonbell.model.task import Delivery
 from noonbell.settings import StoreSettings
 from noonbell.stores import make_wakeup, open_store
+from noonbell.stores.postgres import PostgresStore
+from noonbell.stores.sql.statement import Execute, Work
 from services import keeper, launch, wait_until
 
 
@@ -129,3 +134,33 @@ async def test_a_wakeup_that_does_not_hear_itself_polls_and_says_so(
 def test_a_pooler_is_for_postgresql():
     with pytest.raises(SettingsError, match=r"store\.pooler"):
         StoreSettings(url="mysql://root@127.0.0.1/nb", pooler="transaction")
+
+
+@pytest.mark.bare_database
+async def test_a_server_that_has_taken_the_place_of_another_behind_the_pooler_is_looked_at(pooled_url: str):
+    """The connections to the pooler stay open, so that no new one is looked at before it is used."""
+    clock = ManualClock(START)
+    store = open_store(pooled_url, clock=clock, pooler="transaction")
+    assert isinstance(store, PostgresStore)
+    await store.open()
+    try:
+        task = await store.create_task(job(delivery=Delivery.AT_MOST_ONCE))
+        await publish_many(store, task, 1)
+        await store.pulse("n1")
+        clock.advance(1)
+        await store.pulse("n1")
+
+        def lose() -> Work[None]:
+            yield Execute("update pulses set at = :moment", {"moment": START})
+
+        await store._write(lambda _: lose())
+        assert store._server is not None
+        store._server = "1767225600.000000"  # it worked on a server that had started then
+        assert await claim(store, count=1) == []
+        (run,) = await runs_of(store, task)
+        assert run.skip_reason is SkipReason.STORE_WENT_BACK
+        assert store._server != "1767225600.000000"
+        await publish_many(store, task, 1)
+        assert len(await claim(store, count=1)) == 1
+    finally:
+        await store.close()

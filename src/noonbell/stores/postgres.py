@@ -157,6 +157,8 @@ _WITHOUT_LIMIT = {"lock_timeout": "0", "statement_timeout": "0"}
 _LOCAL = {name: value for name, value in _SETTINGS.items() if name != "application_name"}
 _PATIENCE = 10.0
 """Seconds that a statement may take, and that a server which holds still can keep a caller waiting."""
+_STARTED = "extract(epoch from pg_postmaster_start_time())::text"
+"""Tells one server from another, whatever the session's time zone."""
 _REMEMBERED = 2.0
 """Seconds for which claims expect more behind gates, or more steps, after they found some."""
 _AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
@@ -220,6 +222,8 @@ class PostgresStore(PartitionedHistory):
         """Ids were asked for before."""
         self._audit_head: Head | None = None
         """The last entry of the audit log that this node wrote."""
+        self._server: str | None = None
+        """Behind a pooler: when the server started that has what is remembered of the store. Another one may take its place, and no connection ends."""
         self._planned_at: dict[int, float] = {}
         """When (monotonic) the plans of these connections, by the server's process, were last thrown away."""
 
@@ -238,9 +242,13 @@ class PostgresStore(PartitionedHistory):
 
     async def _greet(self, connection: Connection) -> None:
         if self._pulse is not None:
+            server = None
             async with connection.transaction():
                 await self._set_local(connection)
                 await self._look_back(functools.partial(self._do, connection))
+                if self._is_pooled:
+                    server = await connection.fetchval(f"select {_STARTED}")
+            self._server = server
 
     async def _connect(self, connections: int, greets: bool = False, /, **settings: str) -> ConnectionPool:
         pool: asyncpg.Pool[asyncpg.Record] = await asyncpg.create_pool(
@@ -263,8 +271,16 @@ class PostgresStore(PartitionedHistory):
 
     async def _set_local(self, connection: Connection, settings: Mapping[str, str] = _LOCAL) -> None:
         """Behind a pooler: what a session has elsewhere, for the transaction that has begun."""
-        if self._is_pooled:
-            await connection.execute("".join(f"set local {name} = '{value}';" for name, value in settings.items()))
+        if not self._is_pooled:
+            return
+        sql = "".join(f"set local {name} = '{value}';" for name, value in settings.items())
+        if self._server is not None:
+            sql += f"select 1 / ({_STARTED} = '{self._server}')::int;"
+        try:
+            await connection.execute(sql)
+        except asyncpg.DivisionByZeroError:
+            self._server = None
+            raise TryAgain("another server has taken the place of the one behind the pooler") from None
 
     async def close(self) -> None:
         pools = self._pool, self._spare, self._keeping_plans
@@ -617,6 +633,8 @@ class PostgresStore(PartitionedHistory):
                 in_order = False
                 try:
                     with blocker.looked_for(lambda before: self._blocker(connection.get_server_pid(), before)):
+                        if self._is_pooled and self._server is None and not spare:
+                            await self._greet(connection)  # type: ignore[arg-type]
                         if begins or not self._is_pooled:
                             answer = await use(connection)  # type: ignore[arg-type]
                         else:
