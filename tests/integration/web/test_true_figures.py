@@ -132,7 +132,7 @@ async def test_the_pace_of_queues_and_workers_counts_every_run(everywhere):
     now = Instant(await api.store.now())
     for kind, name in ((Scope.QUEUE, "busy"), (Scope.WORKER, "w9")):
         assert sum((await throughputs(api.store, kind, now))[name].went) == RUNS
-    assert "ended in the last ten minutes" in await get(api, "/queues")
+    assert "over the last ten minutes" in await get(api, "/queues")
 
 
 async def test_the_next_deadline_is_that_of_all_callbacks_not_of_the_newest(api):
