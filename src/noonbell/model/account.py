@@ -111,6 +111,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """Its queue is."""
     limit: int | None = None
     """Of its task or queue, where every place is taken."""
+    is_of_queue: bool = False
+    """The limit is that of its queue."""
     blocking_run_id: RunId | None = None
     """The oldest run that has one of those places."""
     rated_until: Instant | None = None

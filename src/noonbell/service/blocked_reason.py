@@ -52,7 +52,9 @@ def blocked_reason(wait: Wait, run: Run, workers: Sequence[WorkerInfo], now: Ins
         return SlotFinding("key_full", sentence, blocking_run_id=wait.blocking_run_id, facts=held)
     if wait.limit is not None:
         key = "concurrency_wait" if wait.limit else "concurrency_shut"
-        taken: dict[str, Any] = {"limit": wait.limit, "blocking": wait.blocking_run_id}
+        if wait.is_of_queue:
+            key = "concurrency_queue" if wait.limit else "concurrency_queue_shut"
+        taken: dict[str, Any] = {"limit": wait.limit, "blocking": wait.blocking_run_id, "queue": run.queue}
         return SlotFinding("concurrency", key, blocking_run_id=wait.blocking_run_id, facts=taken)
     if wait.rated_until is not None and wait.rated_until > now:
         facts = {"until": wait.rated_until, **({} if wait.rate_key is None else {"key": wait.rate_key})}

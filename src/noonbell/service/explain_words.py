@@ -33,6 +33,8 @@ _POLICIES: Final[Mapping[str, tuple[str, ...]]] = {
     "lost": ("on_lost", "max_lost"),
     "expired": ("expires_in_seconds",),
     "expired_call": (),
+    "concurrency_queue": (),
+    "concurrency_queue_shut": (),
     "calendar": ("calendar",),
     "quiet": ("quiet", "spread_seconds"),
     "canceled_replaced": ("overlap_action",),

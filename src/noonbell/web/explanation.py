@@ -141,6 +141,7 @@ BY_SENTENCE: Final = frozenset(
     {
         *("no_worker_type", "no_worker_version", "no_worker_labels", "no_worker_named", "no_worker_part"),
         *("no_worker_commands", "no_worker_client"),
+        *("concurrency_queue", "concurrency_queue_shut"),
     }
 )
 """Sentences of a cause that ask for something else than the cause alone."""
@@ -199,6 +200,7 @@ PLACES: Final = {
     ),
     "paused": "/",
     "queue_paused": "/queues",
+    **dict.fromkeys(("concurrency_queue", "concurrency_queue_shut"), "/queues"),
     "calendar": "/calendars",
     "store_down": "/settings",
 }
@@ -225,7 +227,7 @@ def advice(run: Run, spec: TaskSpec | None, cause: str, *, key: str = "", refuse
     found = _key(run, spec, cause, refused)
     if found is None:
         return None
-    key = key if found == "no_worker" and key in BY_SENTENCE else found
+    key = key if key in BY_SENTENCE and key.startswith(found) else found
     facts = {
         "queue": run.queue,
         "seconds": f"{spec.timeout_seconds:g}" if spec is not None else "–",

@@ -419,6 +419,24 @@ async def test_the_rate_limit_of_its_key(store: Store, clock: ManualClock):
     assert (await why(store, task, 20))["cause"] == "rate_limited"
 
 
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [(1, "queue default is at its concurrency limit (1)"), (0, "the concurrency of queue default is 0")],
+)
+async def test_the_concurrency_of_its_queue(store: Store, clock: ManualClock, limit: int, said: str):
+    task = await store.create_task(job(schedule=every(10)))
+    await plan_at(store, clock, 10)
+    lease = await claim_one(store)
+    await store.set_queue("default", lambda queue: msgspec.structs.replace(queue, concurrency=limit))
+    await worker_there(store)
+    await plan_at(store, clock, 20)
+    assert await claim(store) == []
+    answer = await why(store, task, 20)
+    assert (answer["cause"], answer["policy"]) == ("concurrency", None)
+    assert said in answer["message"]
+    assert answer["blocking_run_id"] == lease.run_id
+
+
 async def test_the_rate_limit_of_its_queue(store: Store, clock: ManualClock):
     task = await store.create_task(job(schedule=every(10)))
     limit = RateLimit(max=1, per_seconds=60)

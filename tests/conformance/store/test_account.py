@@ -30,7 +30,8 @@ from conformance.store.builders import (
 from noonbell.clock import SECOND, Instant, ManualClock
 from noonbell.model.account import Activity, CleanedSlots, ClockStep, Outage, Pause, Wait
 from noonbell.model.run import RunId, RunStatus, SkipReason
-from noonbell.model.task import Fanout, OverlapAction, RateLimit, TaskId, TaskStatus
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import Fanout, OverlapAction, RateLimit, Step, TaskId, TaskSpec, TaskStatus
 from noonbell.model.worker import Queue, WorkerInfo
 from noonbell.ports import Store
 
@@ -179,7 +180,23 @@ async def test_a_run_waits_behind_the_limit_of_its_queue(store: Store):
     lease = await started(store, task)
     found = await store.wait(await publish(store, task))
     assert found is not None
-    assert (found.limit, found.blocking_run_id) == (1, lease.run_id)
+    assert (found.limit, found.is_of_queue, found.blocking_run_id) == (1, True, lease.run_id)
+
+
+async def test_a_step_can_have_the_place_of_its_queue_that_another_run_waits_for(store: Store):
+    flow = await store.create_task(
+        TaskSpec(
+            name="flow", exec_type=ExecType.FLOW, queue="flows", steps=(Step(id="a", job_type="a", queue="default"),)
+        )
+    )
+    await store.set_queue("default", lambda queue: msgspec.structs.replace(queue, concurrency=1))
+    await publish(store, flow)
+    assert await claim(store, queues=("flows",)) == []
+    lease = await claim_one(store)
+    assert lease.step is not None
+    found = await store.wait(await publish(store, await store.create_task(job())))
+    assert found is not None
+    assert (found.limit, found.is_of_queue, found.blocking_run_id) == (1, True, lease.run_id)
 
 
 async def test_a_run_waits_for_the_rate_of_its_task(store: Store, clock: ManualClock):

@@ -42,6 +42,11 @@ _REASON = 500
 """Characters of an outage's reason that are kept."""
 _RUNNING = (Place.LEASED, Place.PARENT, Place.GATHERING)
 _HOLDING = f"place in ({', '.join(str(int(place)) for place in HOLDING)})"
+_UNDER_WAY = (
+    f"queue = :value and place in ({int(Place.LEASED)}, {int(Place.PARKED)})"
+    f" and (parent_id is null or (flags & {RunFlag.STEP | RunFlag.CHILD}) <> 0)"
+)
+"""What has one of the places of a queue."""
 
 
 def slot_runs(task_id: TaskId, since: Instant, until: Instant, limit: int = 1000) -> Work[list[SlotRun]]:
@@ -194,7 +199,7 @@ def _at_its_gate(found: Wait, live: Live, now: Instant) -> Work[Wait]:
         rated_until = yield from _rated_until(scope, limit_text, now)
         found = msgspec.structs.replace(found, rated_until=rated_until)
     if live.place == Place.GATED and limit is not None and used >= limit:
-        return (yield from _full(found, limit, "gate = :value", live.gate))
+        return (yield from _full(found, limit, "gate = :value and parent_id is null", live.gate))
     return found
 
 
@@ -219,20 +224,15 @@ def _at_its_queue(found: Wait, live: Live, now: Instant) -> Work[Wait]:
                 rated_until = Instant(max(rated_until or 0, live.at))
         found = msgspec.structs.replace(found, rated_until=rated_until)
     if limit is not None and found.limit is None:
-        counted = yield Fetch(
-            f"select count(*) from live where place in ({int(Place.LEASED)}, {int(Place.PARKED)})"
-            f" and queue = :name and (parent_id is null or (flags & {RunFlag.STEP | RunFlag.CHILD}) <> 0)",
-            {"name": live.queue},
-        )
+        counted = yield Fetch(f"select count(*) from live where {_UNDER_WAY}", {"value": live.queue})
         if counted[0][0] >= limit:
-            return (yield from _full(found, limit, "queue = :value", live.queue))
+            found = yield from _full(found, limit, _UNDER_WAY, live.queue)
+            return msgspec.structs.replace(found, is_of_queue=True)
     return found
 
 
 def _full(found: Wait, limit: int, condition: str, value: object) -> Work[Wait]:
-    rows = yield Fetch(
-        f"select min(run_id) from live where {condition} and {_HOLDING} and parent_id is null", {"value": value}
-    )
+    rows = yield Fetch(f"select min(run_id) from live where {condition} and {_HOLDING}", {"value": value})
     return msgspec.structs.replace(found, limit=limit, blocking_run_id=rows[0][0])
 
 
