@@ -32,7 +32,6 @@ _POLICIES: Final[Mapping[str, tuple[str, ...]]] = {
     "paused_dropped": ("misfire_policy", "misfire_grace_seconds"),
     "lost": ("on_lost", "max_lost"),
     "expired": ("expires_in_seconds",),
-    "expired_call": (),
     "concurrency_queue": (),
     "concurrency_queue_shut": (),
     "calendar": ("calendar",),
@@ -74,7 +73,8 @@ def shown(history: TaskHistory, found: SlotFinding, lang: str) -> dict[str, Any]
 
 def _policy(spec: TaskSpec, found: SlotFinding) -> dict[str, Any] | None:
     names = _POLICIES.get(found.key, _POLICIES.get(found.cause))
-    return None if not names else {name: getattr(spec, name) for name in names}
+    said = {name: getattr(spec, name) for name in names or ()}
+    return None if all(value is None for value in said.values()) else said  # what its task does not say has not decided
 
 
 class _Teller:

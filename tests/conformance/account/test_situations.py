@@ -446,7 +446,8 @@ async def test_the_rate_limit_of_its_queue(store: Store, clock: ManualClock):
     await worker_there(store)
     await plan_at(store, clock, 20)
     assert await claim(store) == []
-    assert (await why(store, task, 20))["cause"] == "rate_limited"
+    answer = await why(store, task, 20)
+    assert (answer["cause"], answer["policy"]) == ("rate_limited", None)
 
 
 async def pause(store: Store, by: str, *, paused: bool = True) -> None:
