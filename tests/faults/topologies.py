@@ -24,7 +24,7 @@ import asyncpg
 from integration.private_servers import PrivateServer, PrivateServers
 from integration.test_galera import say
 from integration.test_several_hosts import caught_up, promote
-from noonbell.stores import postgres
+from noonbell.stores import postgres_pool
 from services import keeper, launch, probe, wait_until
 from services.launch import Unavailable
 from services.probe import apart
@@ -206,7 +206,7 @@ class Pooled(Topology):
 
 def ignored_settings() -> list[str]:
     """What a node asks for when it connects. A pooler in session mode refuses what it is not told to ignore."""
-    asked = {*postgres._LOCAL, *postgres._WITHOUT_LIMIT, *postgres._RESERVING, *postgres._KEEPING_PLANS}
+    asked = {*postgres_pool.LOCAL, *postgres_pool.WITHOUT_LIMIT, *postgres_pool.RESERVING, *postgres_pool.KEEPING_PLANS}
     return sorted(asked - {"timezone"})  # which PgBouncer knows
 
 

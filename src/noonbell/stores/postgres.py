@@ -33,7 +33,15 @@ from noonbell.stores.postgres_arrays import NOW, ArrayStatements, Shape, cut
 from noonbell.stores.postgres_history import PartitionedHistory
 from noonbell.stores.postgres_hosts import PostgresHosts
 from noonbell.stores.postgres_partitions import ROUGH_COUNT
-from noonbell.stores.postgres_pool import ConnectionPool, as_it_is
+from noonbell.stores.postgres_pool import (
+    KEEPING_PLANS,
+    LOCAL,
+    RESERVING,
+    SETTINGS,
+    WITHOUT_LIMIT,
+    ConnectionPool,
+    as_it_is,
+)
 from noonbell.stores.sql import access, change_capture, claim, fast_path, publishing, settle
 from noonbell.stores.sql import tasks as task_changes
 from noonbell.stores.sql.dialect import Dialect, numbered, on_conflict, update_from
@@ -121,40 +129,12 @@ POSTGRES = Dialect(
     parse=numbered,
 )
 
-_SETTINGS = {
-    "application_name": blocking.OWN,
-    "plan_cache_mode": "force_custom_plan",
-    "jit": "off",
-    "timezone": "UTC",
-    # A process that is frozen inside a transaction holds its rows: after the time of a lease they are others'.
-    "idle_in_transaction_session_timeout": "15s",
-    "lock_timeout": f"{LOCK_SECONDS}s",
-    # The tables of work under way are empty most of the time, and so are their statistics. A scan that looks cheap by
-    # them is not when they are full; an index never is wrong here.
-    "enable_seqscan": "off",
-    # What is asked for is in memory or on a disk without arms. By the default of 4 a long walk over the newest of all runs
-    # looks cheaper than a few steps along the index that leads to the ones that are wanted.
-    "random_page_cost": "1.1",
-    # What is asked here is small. Processes that are started to share it cost more than they save.
-    "max_parallel_workers_per_gather": "0",
-}
-# Of the connections that reserve ids. What uses an id commits after its reservation, and a flush of the log covers all that
-# was written before: an id is never in a row that lasts while its reservation does not.
-_RESERVING = {"synchronous_commit": "off"}
-# To plan a settle with a claim takes 3 ms, as long as to carry it out for 300 runs. On some connections plans are kept, for the
-# statements of the fast path: each of them has one plan only, for all that the tables may hold (see stores.postgres_fast).
-_KEEPING_PLANS = {
-    "plan_cache_mode": "force_generic_plan",
-    **dict.fromkeys(("enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin"), "off"),
-}
 _KEEPS_PLANS_FROM = 4
 """Connections: with fewer, none is set apart; of this many and more, half."""
 _FIRST_CALLS = 3
 """Calls of the fast path that take an ordinary connection which is open: a script may never make another one."""
 _PLANS_KEPT = 30.0
 """Seconds. Which of two indexes serves a table of a few rows is a matter of chance: a plan must not outlive that state for long."""
-_WITHOUT_LIMIT = {"lock_timeout": "0", "statement_timeout": "0"}
-_LOCAL = {name: value for name, value in _SETTINGS.items() if name != "application_name"}
 _PATIENCE = 10.0
 """Seconds that a statement may take, and that a server which holds still can keep a caller waiting."""
 _STARTED = "extract(epoch from pg_postmaster_start_time())::text"
@@ -232,9 +212,9 @@ class PostgresStore(PartitionedHistory):
             keeps = self._connections >= _KEEPS_PLANS_FROM and not self._is_pooled
             keeping = self._connections // 2 if keeps else 0
             self._pool = await self._connect(self._connections - keeping, True)
-            self._keeping_plans = await self._connect(keeping, True, **_KEEPING_PLANS) if keeping else None
+            self._keeping_plans = await self._connect(keeping, True, **KEEPING_PLANS) if keeping else None
             self._keeping_free = keeping
-            self._spare = await self._connect(2, **_RESERVING)  # it gives ids to who looks back, too
+            self._spare = await self._connect(2, **RESERVING)  # it gives ids to who looks back, too
         except (*_AWAY, asyncpg.PostgresError) as error:
             raise _translated(error) from error
         await self._bring_up_to_date()
@@ -267,9 +247,9 @@ class PostgresStore(PartitionedHistory):
     def _session(self, settings: Mapping[str, str]) -> dict[str, Any]:
         if self._is_pooled:
             return {"server_settings": {"application_name": blocking.OWN}, "statement_cache_size": 0}
-        return {"server_settings": {**_SETTINGS, **settings}, "statement_cache_size": 512}
+        return {"server_settings": {**SETTINGS, **settings}, "statement_cache_size": 512}
 
-    async def _set_local(self, connection: Connection, settings: Mapping[str, str] = _LOCAL) -> None:
+    async def _set_local(self, connection: Connection, settings: Mapping[str, str] = LOCAL) -> None:
         """Behind a pooler: what a session has elsewhere, for the transaction that has begun."""
         if not self._is_pooled:
             return
@@ -584,20 +564,20 @@ class PostgresStore(PartitionedHistory):
     async def _change_schema(self, work: Callable[[TaskView], Work[T]]) -> T:
         async def once() -> T:
             async with self._without_limits() as connection, connection.transaction():
-                await self._set_local(connection, _WITHOUT_LIMIT)
+                await self._set_local(connection, WITHOUT_LIMIT)
                 return await drive(lambda: work(TaskView(self._cache)), functools.partial(self._do, connection))
 
         return await until_it_holds(once)
 
     @contextlib.asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Callable[[Callable[[], Work[Any]]], Awaitable[Any]]]:
-        settings = {**_WITHOUT_LIMIT, "idle_in_transaction_session_timeout": "0"}
+        settings = {**WITHOUT_LIMIT, "idle_in_transaction_session_timeout": "0"}
         async with self._without_limits(settings) as link, link.transaction(isolation="repeatable_read", readonly=True):
             await self._set_local(link, settings)
             yield lambda work: drive(work, functools.partial(self._do, link))
 
     @contextlib.asynccontextmanager
-    async def _without_limits(self, settings: Mapping[str, str] = _WITHOUT_LIMIT) -> AsyncIterator[Connection]:
+    async def _without_limits(self, settings: Mapping[str, str] = WITHOUT_LIMIT) -> AsyncIterator[Connection]:
         try:
             connection = await self._hosts.connect(**self._session(settings), timeout=_PATIENCE, command_timeout=None)
             try:

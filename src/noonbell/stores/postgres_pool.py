@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL that go from one call to the next.
+"""Connections to PostgreSQL: their settings, and how they go from one call to the next.
 
 asyncpg's pool opens, heals and closes them. Each use of it costs a task, a future and three timers, more than the call itself
 costs this process. So a connection that a call leaves in order is kept here for the next one, and goes back to the pool
@@ -14,12 +14,45 @@ from typing import Final, TypeAlias
 
 import asyncpg
 
+from noonbell.stores import blocking
+from noonbell.stores.sql.statement import LOCK_SECONDS
+
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 
 _UNWANTED: Final = 60.0
 """Seconds for which a connection has not been wanted when the pool gets it back. The pool closes it after a while."""
 _USES: Final = 10_000
 """Calls after which the pool gets it back: it closes those that are old."""
+
+
+SETTINGS = {
+    "application_name": blocking.OWN,
+    "plan_cache_mode": "force_custom_plan",
+    "jit": "off",
+    "timezone": "UTC",
+    # A process that is frozen inside a transaction holds its rows: after the time of a lease they are others'.
+    "idle_in_transaction_session_timeout": "15s",
+    "lock_timeout": f"{LOCK_SECONDS}s",
+    # The tables of work under way are empty most of the time, and so are their statistics. A scan that looks cheap by
+    # them is not when they are full; an index never is wrong here.
+    "enable_seqscan": "off",
+    # What is asked for is in memory or on a disk without arms. By the default of 4 a long walk over the newest of all runs
+    # looks cheaper than a few steps along the index that leads to the ones that are wanted.
+    "random_page_cost": "1.1",
+    # What is asked here is small. Processes that are started to share it cost more than they save.
+    "max_parallel_workers_per_gather": "0",
+}
+# Of the connections that reserve ids. What uses an id commits after its reservation, and a flush of the log covers all that
+# was written before: an id is never in a row that lasts while its reservation does not.
+RESERVING = {"synchronous_commit": "off"}
+# To plan a settle with a claim takes 3 ms, as long as to carry it out for 300 runs. On some connections plans are kept, for the
+# statements of the fast path: each of them has one plan only, for all that the tables may hold (see stores.postgres_fast).
+KEEPING_PLANS = {
+    "plan_cache_mode": "force_generic_plan",
+    **dict.fromkeys(("enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin"), "off"),
+}
+WITHOUT_LIMIT = {"lock_timeout": "0", "statement_timeout": "0"}
+LOCAL = {name: value for name, value in SETTINGS.items() if name != "application_name"}
 
 
 class ConnectionPool:
