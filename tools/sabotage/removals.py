@@ -1258,7 +1258,7 @@ REMOVALS: Final[tuple[Removal, ...]] = (
         f"{DURABILITY}::test_a_commit_of_sqlite_is_on_the_disk_when_it_is_told",
     ),
     _cut(
-        *("D4", "PostgreSQL lets a frozen process hold its rows", "stores/postgres.py"),
+        *("D4", "PostgreSQL lets a frozen process hold its rows", "stores/postgres_pool.py"),
         *('"idle_in_transaction_session_timeout": "15s"', '"idle_in_transaction_session_timeout": "0"'),
         f"{DURABILITY}::test_a_process_that_is_frozen_in_a_transaction_holds_its_rows_no_longer_than_a_lease",
     ),
