@@ -108,11 +108,11 @@ def confirm(question: str, *, refused: str) -> None:
 
 
 def text_of(file: str, hint: str = "-f") -> str:
-    """What a file holds; `-` is stdin. BadParameter names the option `hint`."""
+    """What a file holds, without the mark that Windows puts before UTF-8; `-` is stdin. BadParameter names the option `hint`."""
     if file == "-":
-        return sys.stdin.read()
+        return sys.stdin.read().removeprefix("\ufeff")
     try:
-        return Path(file).read_text(encoding="utf-8")
+        return Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         said = getattr(error, "strerror", None) or str(error)
         raise click.BadParameter(f"cannot read {file}: {said}", param_hint=hint) from None

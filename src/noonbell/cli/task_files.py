@@ -3,7 +3,7 @@
 A file may have `calendars:` too. They are saved before the tasks, each by itself; what is not named stays.
 
 `${NAME}` in a file is filled from the environment, for the names that `--env` allows and no others: a file that came from
-elsewhere must not carry the tokens of the person who applies it to a server of its author.
+elsewhere must not carry the tokens of the person who applies it to a server of its author. `$${NAME}` is the text `${NAME}`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from noonbell.fields import counted
 F = TypeVar("F", bound=Callable[..., Any])
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
-_VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
 
 file_option: Callable[[F], F] = click.option(
     "-f",
@@ -129,6 +128,10 @@ def _texts(name: str) -> list[tuple[str, str]]:
 
 def _tasks(path: str, text: str, env: Mapping[str, str], problems: dict[str, str]) -> list[dict[str, Any]]:
     from noonbell import yaml_text
+    from noonbell.service.task_files import filled
+
+    def variable(name: str, place: str) -> str:
+        return _variable(name, env, place, problems)
 
     try:
         documents = yaml_text.read_all(text)
@@ -148,7 +151,7 @@ def _tasks(path: str, text: str, env: Mapping[str, str], problems: dict[str, str
             continue
         for number, task in enumerate(listed):
             place = f"{path}: tasks[{task.get('name', number)}]"
-            found.append({key: _filled(value, env, f"{place}.{key}", problems) for key, value in task.items()})
+            found.append(filled(task, variable, place))
     return found
 
 
@@ -159,18 +162,8 @@ def _not_a_list(path: str, document: Any) -> str:
     return "holds something else than `tasks:` with a list of tasks"
 
 
-def _filled(value: Any, env: Mapping[str, str], place: str, problems: dict[str, str]) -> Any:
-    """`${NAME}` stands for a variable of the environment: how secrets stay out of files."""
-    if isinstance(value, str):
-        return _VARIABLE.sub(lambda found: _variable(found[1], env, place, problems), value)
-    if isinstance(value, Mapping):
-        return {key: _filled(each, env, f"{place}.{key}", problems) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_filled(each, env, place, problems) for each in value]
-    return value
-
-
 def _variable(name: str, env: Mapping[str, str], place: str, problems: dict[str, str]) -> str:
+    """How secrets stay out of files."""
     found = env.get(name)
     if found is None and name in os.environ:
         problems[place] = f"uses ${{{name}}}; allow that with --env {name}"
@@ -184,8 +177,15 @@ def _variable(name: str, env: Mapping[str, str], place: str, problems: dict[str,
 def as_yaml(tasks: list[dict[str, Any]]) -> str:
     """The tasks as a file."""
     from noonbell import yaml_text
+    from noonbell.service.task_files import escaped
 
-    return yaml_text.write({"tasks": tasks}, width=120)
+    return yaml_text.write({"tasks": escaped(tasks)}, width=120)
+
+
+def _as_json(tasks: list[dict[str, Any]]) -> str:
+    from noonbell.service.task_files import escaped
+
+    return json.dumps({"tasks": escaped(tasks)}, ensure_ascii=False, indent=2) + "\n"
 
 
 def task_schema() -> dict[str, Any]:
@@ -457,7 +457,7 @@ def export_command(owner: str | None, label: str | None, versions: bool, file: s
         raise click.UsageError(f"tasks are written as yaml or json, not as {file}; a file of that name is ./{file}")
     query = {"managed_by": owner, "label": label}
     found = [task_as_written(task, versions=versions) for task in Remote.of_environment().pages("/tasks", query, None)]
-    text = json.dumps({"tasks": found}, ensure_ascii=False, indent=2) + "\n" if file == "json" else as_yaml(found)
+    text = _as_json(found) if file == "json" else as_yaml(found)
     if file is None or file in FORMATS:
         click.echo(text, nl=False)
         return

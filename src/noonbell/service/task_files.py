@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
@@ -674,6 +675,27 @@ def written(task: dict[str, Any], *, versions: bool = False) -> dict[str, Any]:
     fields = {name: value for name, value in fields.items() if value is not None or defaults.get(name) is not None}
     fields.update(_schedule(task["schedule"], task["timezone"]))
     return {**fields, "version": task["version"]} if versions else fields
+
+
+_VARIABLE: Final = re.compile(r"\$(?P<text>\$\{\w+\})|\$\{(?P<name>\w+)\}")
+
+
+def filled(value: Any, variable: Callable[[str, str], str], place: str = "") -> Any:
+    """What a file says: `${NAME}` is what `variable` says of the name and its place, and `$${NAME}` is the text `${NAME}`."""
+    if isinstance(value, str):
+        return _VARIABLE.sub(lambda found: found["text"] or variable(found["name"], place), value)
+    if isinstance(value, Mapping):
+        return {key: filled(each, variable, f"{place}.{key}" if place else key) for key, each in value.items()}
+    return [filled(each, variable, place) for each in value] if isinstance(value, list) else value
+
+
+def escaped(value: Any) -> Any:
+    """The value as a file has to say it, so that what looks like a variable is none."""
+    if isinstance(value, str):
+        return re.sub(r"\$\{\w+\}", r"$\g<0>", value)
+    if isinstance(value, Mapping):
+        return {key: escaped(each) for key, each in value.items()}
+    return [escaped(each) for each in value] if isinstance(value, list) else value
 
 
 def _schedule(schedule: dict[str, Any] | None, zone: str) -> dict[str, Any]:

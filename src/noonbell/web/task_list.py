@@ -24,7 +24,7 @@ from noonbell.service import scope
 from noonbell.service.bulk import TASK_ACTS, TasksChange, change_tasks
 from noonbell.service.filters import TaskFilter, TaskList, read_task_query
 from noonbell.service.scope import ScopeRule
-from noonbell.service.task_files import Applying, written
+from noonbell.service.task_files import Applying, escaped, filled, written
 from noonbell.web import bulk, charts, explanation, following, i18n, lists
 from noonbell.web.context import PageContext, as_json
 from noonbell.web.forms import number_or_text, read_box, read_yaml, write_yaml
@@ -325,7 +325,7 @@ async def export(ctx: PageContext) -> Response:
 
 
 def _as_written(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [written(msgspec.to_builtins(task)) for task in tasks]
+    return [escaped(written(msgspec.to_builtins(task))) for task in tasks]
 
 
 async def ask_import(ctx: PageContext) -> Response:
@@ -352,7 +352,7 @@ async def apply_import(ctx: PageContext) -> Response:
 
 
 async def declared_in(text: str) -> list[dict[str, Any]]:
-    """The tasks of a file."""
+    """The tasks of a file. A variable stays the text that it is: nothing of the server's environment is read."""
     try:
         document = await read_yaml(text, _LONGEST)
     except InvalidArgument as error:
@@ -360,7 +360,8 @@ async def declared_in(text: str) -> list[dict[str, Any]]:
     listed = document.get("tasks") if isinstance(document, dict) and set(document) == {"tasks"} else None
     if not isinstance(listed, list) or not all(isinstance(task, dict) for task in listed):
         raise InvalidArgument("expected `tasks:` with a list of tasks")
-    return listed
+    found: list[dict[str, Any]] = filled(listed, lambda name, _: f"${{{name}}}")
+    return found
 
 
 def _import_page(ctx: PageContext, text: str, status: int = 200, **more: Any) -> Response:

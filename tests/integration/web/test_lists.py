@@ -12,6 +12,7 @@ import yaml
 from integration.api.serving import Api
 from integration.web import asking
 from integration.web.test_pages import get, post, sign_in
+from noonbell.cli.task_files import tasks_in
 from noonbell.model.request import TaskQuery
 from noonbell.service.bulk import change_tasks
 from noonbell.web.task_list import declared_in
@@ -161,8 +162,10 @@ async def test_a_text_that_makes_no_sense_says_why_and_changes_nothing(api, text
 
 async def test_what_is_exported_is_imported_without_a_change_and_keeps_its_secrets(everywhere):
     api = everywhere
-    await api.create(name="a", cron_expr="0 2 * * *", headers={"Authorization": "Bearer s3cret"})
+    of_the_shell = {"body_template": "${HOME} costs $5"}
+    await api.create(name="a", cron_expr="0 2 * * *", headers={"Authorization": "Bearer s3cret"}, **of_the_shell)
     status, text, headers = await get(api, "/tasks/export")
+    assert tasks_in("export", text)[0]["body_template"] == "${HOME} costs $5", "as `noonbell apply` reads it"
     assert (status, "s3cret" in text) == (200, False)
     assert headers["content-disposition"].startswith("attachment")
     _, _, page = await post(api, "/tasks/import", {"text": text})

@@ -174,6 +174,27 @@ def test_a_call_without_a_time_limit_gets_one_by_name_and_one_with_it_keeps_its_
     assert (own.task["timeout_seconds"], own.changes) == (60, [])
 
 
+def test_a_limit_of_0_is_none_and_so_it_is_named():
+    for command in ("curl -m 0 http://h/", "wget -T 0 http://h/"):
+        (entry,) = crontab.read_crontab(f"0 1 * * * {command}")
+        assert "timeout_seconds" not in entry.task
+        assert any("names no time limit" in change for change in entry.changes), command
+
+
+def test_a_step_of_a_single_number_is_read_otherwise_by_cron_and_named():
+    (entry,) = crontab.read_crontab("5/15 * * * * curl -m 5 http://h/")
+    assert entry.changes == ["5/15 is 5 alone to cron; here it goes on to the end, in such steps"]
+    (usual,) = crontab.read_crontab("5-59/15,*/7 1-9/2 * * * curl -m 5 http://h/")
+    assert not usual.changes
+
+
+def test_the_mark_that_windows_puts_before_a_text_is_passed_over(noonbell, tmp_path):
+    (tmp_path / "crontab").write_bytes(b"\xef\xbb\xbf5 4 * * * curl -m 5 http://h/\r\n")
+    code, out, err = noonbell("import", "crontab", "crontab")
+    assert (code, "1 translated" in err) == (0, True)
+    assert "5 4 * * *" in out
+
+
 @pytest.mark.parametrize(("more", "is_said"), [((), True), (("--tz", "Europe/Berlin"), False)])
 def test_a_crontab_whose_zone_nobody_named_says_which_one_was_taken(noonbell, tmp_path, more, is_said):
     (tmp_path / "crontab").write_text("0 1 * * * curl -m 5 http://h/a\n")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import sqlite3
-from datetime import datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from zoneinfo import ZoneInfo
@@ -37,6 +37,7 @@ from noonbell.cli.importers.crontab import read_crontab
 from noonbell.cli.importers.database import rows_of
 from noonbell.cli.importers.programs import ProgramOptions
 from noonbell.cli.importers.report import Findings, Refused, checked
+from noonbell.cli.task_files import as_yaml, check_tasks, tasks_in
 from noonbell.clock import slot_of
 from noonbell.fields.kinds import read_moment
 
@@ -96,7 +97,11 @@ def trigger_of(case: dict):
             start_date=datetime.fromisoformat(case["start_date"]),
             timezone=case["timezone"],
         )
-    fields = [SimpleNamespace(name=name, expressions=each) for name, each in case["fields"].items()]
+    shown = type("Expression", (SimpleNamespace,), {"__str__": lambda self: self.text})
+    fields = [
+        SimpleNamespace(name=name, expressions=[shown(**one) if isinstance(one, dict) else one for one in each])
+        for name, each in case["fields"].items()
+    ]
     kind = type("CronTrigger", (SimpleNamespace,), {})
     return kind(fields=fields, timezone=case["timezone"], start_date=None, end_date=None, jitter=None)
 
@@ -234,6 +239,24 @@ def test_a_container_without_an_answer_is_refused_with_the_options_that_take_it(
     assert job.task["payload"]["image"] == "busybox:1.28"
 
 
+@pytest.mark.parametrize("schedule", ["@every 1.5s", "@every 500ms"])
+def test_a_part_of_a_second_is_refused(schedule):
+    assert "whole number of seconds" in only(kubernetes.read_kubernetes(SHELL % schedule, "UTC", COMMANDS)).refused
+
+
+def test_a_shell_of_an_image_is_the_shell_of_the_worker():
+    entry = only(kubernetes.read_kubernetes(SHELL % "0 2 * * *", "UTC", COMMANDS))
+    assert entry.task["command"] == ["/bin/sh", "-c", "date"]
+    assert any("not in the image busybox" in change for change in entry.changes)
+
+
+SHELL = """
+kind: CronJob
+metadata: {name: a}
+spec:
+  schedule: "%s"
+  jobTemplate: {spec: {template: {spec: {containers: [{name: a, image: busybox, command: [sh, -c, date]}]}}}}
+"""
 REFERENCES = """
 kind: CronJob
 metadata: {name: a}
@@ -325,6 +348,7 @@ def test_spans_become_intervals():
         "unit": "minute",
     }
     assert timer("[Timer]\nOnUnitInactiveSec=90\n").task["schedule"]["mode"] == "fixed_delay"
+    assert "every 1.5 seconds" in timer("[Timer]\nOnUnitActiveSec=1.5s\n").refused
 
 
 # APScheduler
@@ -370,6 +394,54 @@ def test_jobs_in_memory_are_read_and_pickled_ones_never():
         "misfire_policy": "SKIP",
     }
     assert "no JSON" in odd.refused
+
+
+def of_job(**more) -> report.Imported:
+    return only(apscheduler.read_scheduler(SimpleNamespace(_pending_jobs=[(job_of(**more), "default", False)])))
+
+
+def trigger_named(kind: str, **fields):
+    return type(kind, (SimpleNamespace,), {})(**fields)
+
+
+def test_an_interval_of_apscheduler_goes_on_from_its_next_run():
+    start = datetime(2026, 1, 1, tzinfo=ZoneInfo("UTC"))
+    every = trigger_named("IntervalTrigger", interval=timedelta(minutes=10), start_date=start)
+    moved = of_job(trigger=every, next_run_time=datetime(2026, 3, 1, 0, 3, tzinfo=ZoneInfo("UTC")))
+    assert moments(moved.task, 2) == ["2026-03-01T00:03:00Z", "2026-03-01T00:13:00Z"]
+    assert of_job(trigger=every, next_run_time=None).task["status"] == "DISABLED"
+
+
+def test_late_slots_that_apscheduler_would_run_one_by_one_are_a_change():
+    assert not any("coalesce" in change for change in of_job().changes)
+    assert any("coalesce" in change for change in of_job(coalesce=False).changes)
+
+
+def test_arguments_of_apscheduler_are_json_or_refused():
+    assert of_job(args=(1, (2, 3))).task["payload"]["args"] == [1, [2, 3]]
+    assert "no JSON" in of_job(kwargs={"by_id": {1: "a"}}).refused
+    text = "${HOME} stays"
+    assert tasks_in("file", as_yaml([of_job(kwargs={"a": text}).task]))[0]["payload"] == {"a": text}
+
+
+def test_a_fixed_offset_is_written_as_one():
+    fields = [SimpleNamespace(name=name, expressions=["*"]) for name in ("year", "month", "day", "week", "day_of_week")]
+    fields += [SimpleNamespace(name=name, expressions=["0"]) for name in ("hour", "minute", "second")]
+    east = trigger_named("CronTrigger", fields=fields, timezone="UTC+08:00", start_date=None, end_date=None)
+    assert of_job(trigger=east).task["timezone"] == "+08:00"
+
+
+def test_a_calendar_interval_of_apscheduler_3_begins_on_its_first_day_in_its_zone():
+    monthly = {"years": 0, "months": 1, "weeks": 0, "days": 0, "end_date": None, "timezone": "Asia/Shanghai"}
+    trigger = trigger_named(
+        "CalendarIntervalTrigger", **monthly, _time=time(3, 30), start_date=date(2026, 5, 31), jitter=None
+    )
+    task = of_job(trigger=trigger).task
+    assert task["start_at"] == "2026-05-30T16:00:00Z"
+    assert moments(task, 2, after=slot_of(read_moment(task["start_at"]))) == [
+        "2026-05-30T19:30:00Z",
+        "2026-07-30T19:30:00Z",
+    ], "months without a 31st are passed over, as there"
 
 
 def database_of(name: str, folder: Path) -> str:
@@ -433,11 +505,16 @@ def test_pickles_and_cbor_of_apscheduler_4_are_refused(noonbell, tmp_path, name,
 def test_tables_that_django_celery_beat_made_are_read(noonbell, tmp_path):
     code, out, err = noonbell("import", "celery", database_of("django_celery_beat", tmp_path))
     tasks = {task["name"]: task for task in yaml.safe_load(out)["tasks"]}
-    assert (code, list(tasks)) == (1, ["report", "ping", "once"])
+    assert (code, list(tasks)) == (1, ["report", "ping", "once", "hourly", "first", "tonight"])
     assert tasks["report"]["cron_expr"] == "30 2 * * MON,TUE,WED,THU,FRI"
     assert (tasks["report"]["queue"], tasks["report"]["expires_in_seconds"]) == ("reports", 60)
     assert (tasks["ping"]["status"], tasks["once"]["schedule"]["at"]) == ("DISABLED", "2030-01-01T00:00:00Z")
-    assert "1 refused" in err
+    assert "1 refused, 1 left out" in err
+    assert tasks["hourly"]["schedule"]["anchor"] == "2026-03-01T00:00:00Z", "it goes on from its last run"
+    assert (tasks["hourly"]["start_at"], tasks["hourly"]["end_at"]) == ("2030-01-01T00:00:00Z", "2031-01-01T00:00:00Z")
+    assert [tasks[name]["schedule"]["repeat"] for name in ("first", "tonight")] == [1, 1], "each was to run once"
+    assert moments(tasks["tonight"], 1) == ["2026-03-02T01:30:00Z"]
+    assert "was to run once and has" in err
 
 
 # The documents' own examples
@@ -608,7 +685,11 @@ def test_a_row_of_xxl_job_keeps_its_quartz_weekdays_and_its_block_strategy():
     assert entry.task["cron_dialect"] == "quartz"
     assert moments(entry.task, 1) == ["2026-03-01T16:00:00Z"], "Monday 00:00 in Shanghai"
     assert (entry.task["queue"], entry.task["concurrency_policy"]) == ("xxl-job-executor-sample", "SKIP")
-    assert (entry.task["status"], entry.task["retry_policy"]) == ("DISABLED", {"max_retries": 2})
+    assert (entry.task["status"], entry.task["retry_policy"]["max_retries"]) == ("DISABLED", 2)
+    assert entry.task["retry_policy"]["initial_delay"] == 10, "its admin looks for failures every 10 seconds"
+    rate = {"schedule_type": "FIX_RATE", "schedule_conf": "90", "trigger_last_time": 1_772_000_007_000}
+    on_from_there = only(xxl_job.read_xxl_job([XXL | rate], {}, "UTC")).task["schedule"]
+    assert (on_from_there["every"], on_from_there["anchor"]) == (90, "2026-02-25T06:13:27Z")
     for change, reason in (
         ({"glue_type": "GLUE_GROOVY"}, "GLUE_GROOVY"),
         ({"executor_handler": ""}, "executor_handler"),
@@ -813,8 +894,6 @@ def test_nothing_is_translated_that_validate_refuses(kind, data):
         if entry.task is None:
             assert entry.refused or entry.notes
             continue
-        from noonbell.cli.task_files import as_yaml, check_tasks, tasks_in
-
         check_tasks(tasks_in("file", as_yaml([entry.task])))
 
 
@@ -827,11 +906,11 @@ def test_any_line_of_a_crontab_is_translated_or_refused(text):
             assert report.problem_of(entry.task) is None
 
 
-def test_a_variable_of_the_shell_is_not_one_of_the_file_of_tasks():
-    plain = only(read_crontab("0 1 * * * /opt/b ${HOME}/x", commands=True))
-    assert plain.task["command"] == "/opt/b $HOME/x"
-    quoted = only(read_crontab("0 1 * * * /opt/b '${HOME}'", commands=True))
-    assert "${HOME}" in quoted.refused
+def test_a_variable_of_the_shell_is_not_one_of_the_file_of_tasks(noonbell, tmp_path):
+    (tmp_path / "crontab").write_text("0 1 * * * /opt/b ${HOME}/x '${HOME}'\n")
+    code, out, _ = noonbell("import", "crontab", "crontab", "--commands")
+    assert code == 0
+    assert tasks_in("stdin", out)[0]["command"] == "/opt/b ${HOME}/x '${HOME}'"
 
 
 def test_one_report_has_every_outcome_and_the_file_only_what_was_translated(noonbell, tmp_path):

@@ -11,8 +11,8 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, time
 from functools import partial
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from noonbell.cli.importers.report import (
     say_time_limit,
 )
 from noonbell.clock import SystemClock
+from noonbell.dialects.cronjob import zone_of
 from noonbell.errors import ScheduleError
 from noonbell.when.zones import find
 
@@ -64,6 +65,9 @@ def _task(job: Any, found: Findings) -> dict[str, Any]:
         **payload_of(list(getattr(job, "args", ())), dict(getattr(job, "kwargs", {})), found),
         "retry_policy": {"max_retries": 0},
     }
+    next_at = getattr(job, "next_run_time", None)
+    if next_at is not None and _kind(job.trigger) == "IntervalTrigger":
+        task["schedule"]["anchor"] = _moment(next_at - job.trigger.interval)
     say_time_limit(task, found)
     most = getattr(job, "max_instances", 1)
     task["max_concurrency"] = most
@@ -74,22 +78,37 @@ def _task(job: Any, found: Findings) -> dict[str, Any]:
     else:
         task["misfire_grace_seconds"] = int(grace)
         task["misfire_policy"] = "SKIP"
-    if hasattr(job, "next_run_time") and job.next_run_time is None:
+        if not getattr(job, "coalesce", True):
+            found.changes.append(EACH_LATE_SLOT)
+    if next_at is None and hasattr(job, "next_run_time"):
         task["status"] = "DISABLED"
     if getattr(job, "executor", "default") != "default":
         found.changes.append(f"the executor {job.executor!r} is left out: a worker carries it out")
     return task
 
 
+EACH_LATE_SLOT: Final = "each late slot was run there that was not too late (coalesce); here the newest one is"
+
+
 def payload_of(args: list[Any], kwargs: dict[str, Any], found: Findings) -> dict[str, Any]:
+    args, kwargs = _with_lists(args), _with_lists(kwargs)
     try:
-        json.dumps([args, kwargs], allow_nan=False)
+        is_json = json.loads(json.dumps([args, kwargs], allow_nan=False)) == [args, kwargs]
     except (TypeError, ValueError):
-        raise Refused("its arguments are no JSON; a payload is") from None
+        is_json = False
+    if not is_json:
+        raise Refused("its arguments are no JSON; a payload is")
     if not args:
         return {"payload": kwargs} if kwargs else {}
     found.changes.append("has positional arguments: the payload is {args, kwargs}, and the handler takes those two")
     return {"payload": {"args": args, "kwargs": kwargs}}
+
+
+def _with_lists(value: Any) -> Any:
+    """JSON has no tuples."""
+    if isinstance(value, list | tuple):
+        return [_with_lists(each) for each in value]
+    return {key: _with_lists(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
 def schedule_of(trigger: Any, found: Findings) -> dict[str, Any]:
@@ -100,8 +119,10 @@ def schedule_of(trigger: Any, found: Findings) -> dict[str, Any]:
             return {**_interval(trigger), **_bounds(trigger, found)}
         case "DateTrigger":
             return {"schedule": {"type": "once", "at": _moment(trigger.run_date)}}
+        case "CalendarIntervalTrigger":
+            return {**_calendar(trigger), **_jitter(trigger, found)}
         case "OrTrigger":
-            return _any_of(trigger, found)
+            return {**_any_of(trigger, found), **_jitter(trigger, found)}
         case other:
             raise Refused(f"its trigger is a {other}, which is not known here")
 
@@ -129,17 +150,18 @@ def _bounds(trigger: Any, found: Findings) -> dict[str, Any]:
         fields["end_at"] = _moment(trigger.end_date)
     if _kind(trigger) == "CronTrigger" and trigger.start_date is not None:
         fields["start_at"] = _moment(trigger.start_date)
-    if getattr(trigger, "jitter", None):
-        fields["jitter_seconds"] = int(trigger.jitter)
-        found.changes.append("jitter goes both ways there; here a run starts up to that much after its slot")
-    return fields
+    return {**fields, **_jitter(trigger, found)}
+
+
+def _jitter(trigger: Any, found: Findings) -> dict[str, Any]:
+    if not getattr(trigger, "jitter", None):
+        return {}
+    found.changes.append("jitter goes both ways there; here a run starts up to that much after its slot")
+    return {"jitter_seconds": int(trigger.jitter)}
 
 
 def _interval(trigger: Any) -> dict[str, Any]:
-    seconds = trigger.interval.total_seconds()
-    if seconds < 1 or seconds != int(seconds):
-        raise Refused(f"runs every {seconds} seconds; a whole number of seconds from 1 on is known here")
-    schedule = interval_of(seconds)
+    schedule = interval_of(trigger.interval.total_seconds())
     # Its first run is at start_date; a fixed rate here begins one step after its anchor.
     schedule["anchor"] = _moment(trigger.start_date - trigger.interval)
     return {"timezone": _zone(trigger), "schedule": schedule}
@@ -147,11 +169,11 @@ def _interval(trigger: Any) -> dict[str, Any]:
 
 def _zone(trigger: Any) -> str:
     zone = getattr(trigger, "timezone", None)
-    return find(str(zone) if zone is not None else "UTC").name
+    return zone_of(str(zone)) if zone is not None else "UTC"
 
 
 def _cron(trigger: Any) -> dict[str, Any]:
-    fields = {field.name: ",".join(map(str, field.expressions)) for field in trigger.fields}
+    fields = {field.name: ",".join(map(_text, field.expressions)) for field in trigger.fields}
     if fields["week"] != "*":
         raise Refused(f"names weeks of the year ({fields['week']}), which cron cannot say")
     if fields["year"] != "*":
@@ -169,6 +191,34 @@ def _cron(trigger: Any) -> dict[str, Any]:
         return {"timezone": zone, **cron_fields(second=fields["second"], minute=fields["minute"], **given)}
     except ScheduleError as error:
         raise Refused(error.message) from None
+
+
+def _text(expression: Any) -> str:
+    """As it is shown there; but `5-5/2`, which is shown as `5/2`, would go on to the end of its range."""
+    first = getattr(expression, "first", None)
+    is_one = first is not None and first == getattr(expression, "last", None)
+    return str(expression).partition("/")[0] if is_one else str(expression)
+
+
+def _calendar(trigger: Any) -> dict[str, Any]:
+    """Every day, week, month or year; of longer steps cron knows none."""
+    at: time = trigger._time
+    start: date = trigger.start_date
+    if trigger.end_date is not None:
+        raise Refused("ends on a date; leave it out, and give the task `end_at`")
+    days: dict[Sequence[int], dict[str, str]] = {
+        (1, 0, 0, 0): {"day": str(start.day), "month": str(start.month)},
+        (0, 1, 0, 0): {"day": str(start.day)},
+        (0, 0, 1, 0): {"weekday": WEEKDAYS[start.isoweekday() % 7]},
+        (0, 0, 0, 1): {},
+    }
+    step = (trigger.years, trigger.months, trigger.weeks, trigger.days)
+    if step not in days:
+        raise Refused(f"has a step of {step} years, months, weeks and days; one of each alone is known here")
+    zone = _zone(trigger)
+    made = cron_fields(second=str(at.second), minute=str(at.minute), hour=str(at.hour), zone=zone, **days[step])
+    begin = datetime(start.year, start.month, start.day, tzinfo=find(zone).tzinfo)
+    return {"timezone": zone, **made, "start_at": _moment(begin)}
 
 
 def _weekdays(text: str) -> str:

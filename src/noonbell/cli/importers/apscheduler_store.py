@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
-from noonbell.cli.importers.apscheduler import payload_of, schedule_of
-from noonbell.cli.importers.cron_text import WEEKDAYS, cron_fields
+from noonbell.cli.importers.apscheduler import EACH_LATE_SLOT, payload_of, schedule_of
 from noonbell.cli.importers.report import Findings, Imported, Refused, read_entries, say_time_limit
 from noonbell.clock import Instant, to_datetime
 
@@ -65,6 +64,8 @@ def _task(row: Mapping[str, Any], tasks: Mapping[str, Any], now: datetime, found
 def _misfires(row: Mapping[str, Any], task: dict[str, Any], found: Findings) -> None:
     if row["misfire_grace_time"] is not None:
         task |= {"misfire_policy": "SKIP", "misfire_grace_seconds": int(row["misfire_grace_time"]) // _SECOND}
+        if row["coalesce"] == "all":
+            found.changes.append(EACH_LATE_SLOT)
         return
     task["misfire_policy"] = "FIRE_NOW" if row["coalesce"] == "all" else "FIRE_ONCE"
     if row["coalesce"] == "earliest":
@@ -84,8 +85,6 @@ def _json(value: Any, name: str) -> Any:
 def _when(named: Any, now: datetime, found: Findings) -> dict[str, Any]:
     try:
         kind, state = str(named[0]).rpartition(":")[2], dict(named[1])
-        if kind == "CalendarIntervalTrigger":
-            return _calendar(state)
         return schedule_of(_trigger(kind, state, now), found)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise Refused(f"its trigger cannot be read: {error}") from None
@@ -114,6 +113,19 @@ def _trigger(kind: str, state: Mapping[str, Any], now: datetime) -> Any:
                 start_date=datetime.fromisoformat(state["start_time"]),
                 end_date=_moment(state["end_time"]),
             )
+        case "CalendarIntervalTrigger":
+            years, months, weeks, days = state["interval"]
+            return SimpleNamespace(
+                kind=kind,
+                years=years,
+                months=months,
+                weeks=weeks,
+                days=days,
+                _time=time(*state["time"]),
+                start_date=date.fromisoformat(state["start_date"]),
+                end_date=state["end_date"],
+                timezone=state["timezone"],
+            )
         case "DateTrigger":
             return SimpleNamespace(kind=kind, run_date=datetime.fromisoformat(state["run_time"]))
         case "OrTrigger":
@@ -125,23 +137,3 @@ def _trigger(kind: str, state: Mapping[str, Any], now: datetime) -> Any:
 
 def _moment(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
-
-
-def _calendar(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Every day, week, month or year; of longer steps cron knows none."""
-    hour, minute, second = map(str, state["time"])
-    start, zone = date.fromisoformat(state["start_date"]), str(state["timezone"])
-    if state["end_date"] is not None:
-        raise Refused("ends on a date; leave it out, and give the task `end_at`")
-    days: dict[tuple[int, ...], dict[str, str]] = {
-        (1, 0, 0, 0): {"day": str(start.day), "month": str(start.month)},
-        (0, 1, 0, 0): {"day": str(start.day)},
-        (0, 0, 1, 0): {"weekday": WEEKDAYS[start.isoweekday() % 7]},
-        (0, 0, 0, 1): {},
-    }
-    step = tuple(state["interval"])
-    if step not in days:
-        raise Refused(f"has a step of {step} years, months, weeks and days; one of each alone is known here")
-    begin = datetime(start.year, start.month, start.day, tzinfo=UTC) - timedelta(days=1)
-    made = cron_fields(second=second, minute=minute, hour=hour, zone=zone, **days[step])
-    return {"timezone": zone, **made, "start_at": begin.strftime("%Y-%m-%dT%H:%M:%SZ")}

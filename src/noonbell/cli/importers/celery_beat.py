@@ -297,10 +297,7 @@ def _schedule(value: Any, zone: str) -> dict[str, Any]:
         case _Crontab():
             return _crontab(value, zone)
         case timedelta() | int() | float():
-            seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
-            if seconds < 1 or seconds != int(seconds):
-                raise Refused(f"runs every {seconds} seconds; a whole number of seconds from 1 on is known here")
-            return {"schedule": interval_of(seconds)}
+            return {"schedule": interval_of(value.total_seconds() if isinstance(value, timedelta) else value)}
         case _:
             raise Refused(f"its schedule {value!r} is not known here")
 
@@ -392,20 +389,21 @@ def _row(
     if row["task"] == "celery.backend_cleanup":
         found.notes.append("cleans Celery's own results, and is left out")
         return None
+    if row.get("one_off") and row.get("enabled") and row.get("total_run_count"):
+        found.notes.append("was to run once and has, and is left out")
+        return None
     options = {name: row.get(name) for name in ("queue", "priority") if row.get(name) not in (None, "")}
     for name in ("exchange", "routing_key"):
         if row.get(name):
             options[name] = row[name]
     if row.get("expire_seconds"):
         options["expires"] = row["expire_seconds"]
-    elif row.get("expires"):
-        options["expires at a moment"] = row["expires"]
     if row.get("headers") not in (None, "", "{}"):
         options["headers"] = row["headers"]
     task: dict[str, Any] = {
         "name": str(row["name"]),
         "job_type": str(row["task"]),
-        **_row_schedule(row, known, zone),
+        **_row_times(row, known, zone),
         **_payload(_json(row.get("args"), []), _json(row.get("kwargs"), {}), found),
         **_options(options, found),
         **_POLICY,
@@ -413,10 +411,27 @@ def _row(
     say_time_limit(task, found)
     if row.get("description"):
         task["description"] = str(row["description"])
-    if row.get("start_time"):
-        task["start_at"] = _moment(row["start_time"])
+    for column, name in (("start_time", "start_at"), ("expires", "end_at")):
+        if row.get(column):
+            task[name] = _moment(row[column])
     if not row.get("enabled"):
         task["status"] = "DISABLED"
+    return task
+
+
+def _row_times(
+    row: Mapping[str, Any], known: Mapping[str, Mapping[Any, Mapping[str, Any]]], zone: str
+) -> dict[str, Any]:
+    """An interval goes on from its last run; what is to run once has one slot."""
+    task = _row_schedule(row, known, zone)
+    if row.get("one_off") and "cron_expr" in task:
+        dialect = task.pop("cron_dialect", "standard")
+        task["schedule"] = {"type": "cron", "expr": task.pop("cron_expr"), "dialect": dialect}
+    schedule = task.get("schedule", {})
+    if row.get("last_run_at") and schedule.get("type") == "interval":
+        schedule["anchor"] = _moment(row["last_run_at"])
+    if row.get("one_off") and schedule.get("type") != "once":
+        schedule["repeat"] = 1
     return task
 
 

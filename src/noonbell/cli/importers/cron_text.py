@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from noonbell import when
+from noonbell.cli.importers.report import Refused
 from noonbell.service.task_files import is_read_otherwise
 
 WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
@@ -44,7 +45,9 @@ def listed(values: Iterable[int], low: int, high: int) -> str:
 def interval_of(seconds: float) -> dict[str, Any]:
     """The largest unit that it is a whole number of."""
     whole = int(seconds)
+    if whole < 1 or whole != seconds:
+        raise Refused(f"runs every {seconds:g} seconds; a whole number of seconds from 1 on is known here")
     for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
-        if whole and whole % length == 0:
+        if whole % length == 0:
             return {"type": "interval", "every": whole // length, "unit": unit}
     return {"type": "interval", "every": whole, "unit": "second"}

@@ -31,6 +31,8 @@ from noonbell.service.task_files import is_read_otherwise
 from noonbell.when.zones import find
 
 _ASSIGNMENT: Final = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([A-Za-z_]\w*))\s*=\s*(.*)$""")
+_STEP_FROM: Final = re.compile(r"(?<![-\d])\d+/\d+")
+"""Cron itself passes over the step of a single number."""
 _NICKNAMES: Final = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 
 
@@ -98,6 +100,10 @@ def _task(
     if not command:
         raise Refused("has no command" if not system else "has no command after the user's name")
     _check(expr, around.zone)
+    if step := _STEP_FROM.search(expr):
+        found.changes.append(
+            f"{step[0]} is {step[0].partition('/')[0]} alone to cron; here it goes on to the end, in such steps"
+        )
     command, given = _input(command)
     program = Program(
         command, _expanded(command, around.variables), stdin=given, env=around.variables, user=user, is_cron=True

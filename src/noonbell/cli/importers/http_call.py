@@ -105,6 +105,12 @@ def _value(option: str, line: Iterator[str]) -> str:
     return found
 
 
+def _limit(option: str, text: str) -> dict[str, float]:
+    """0 is no limit to both programs, and so names none."""
+    seconds = _seconds(option, text)
+    return {"timeout_seconds": seconds} if seconds > 0 else {}
+
+
 def _seconds(option: str, text: str) -> float:
     try:
         return float(text)
@@ -204,7 +210,7 @@ def _curl(line: Iterator[str], given: str | None, notes: list[str]) -> dict[str,
             case "-L" | "--location":
                 call.more["follow_redirects"] = True
             case "-m" | "--max-time":
-                call.more["timeout_seconds"] = _seconds(word, _value(word, line))
+                call.more |= _limit(word, _value(word, line))
             case "--retry":
                 retry["max_retries"] = int(_seconds(word, _value(word, line)))
             case "--retry-delay":
@@ -243,7 +249,7 @@ def _wget(line: Iterator[str], given: str | None, notes: list[str]) -> dict[str,
             case "--post-data" | "--body-data":
                 call.data(_value(word, line))
             case "-T" | "--timeout":
-                call.more["timeout_seconds"] = _seconds(word, _value(word, line))
+                call.more |= _limit(word, _value(word, line))
             case "-t" | "--tries":
                 tries = int(_seconds(word, _value(word, line)))
                 call.more["retry_policy"] = {"max_retries": max(0, tries - 1)}

@@ -32,7 +32,8 @@ _POLICIES: Final[dict[str, dict[str, Any]]] = {
     "Forbid": {"overlap_action": "SKIP"},
     "Replace": {"overlap_action": "CANCEL_PREV"},
 }
-_SHELLS: Final = ("sh", "/bin/sh", "bash", "/bin/bash", "ash", "/bin/ash")
+_SHELLS: Final = {"sh": "/bin/sh", "bash": "/bin/bash", "ash": "/bin/ash"}
+"""Images have them in their path; a COMMAND task names its program by its place."""
 _BACKOFF: Final = {"strategy": "exponential", "initial_delay": 10, "max_delay": 360}
 """As its Job controller waits."""
 
@@ -127,9 +128,10 @@ def _target(job: Mapping[str, Any], options: ProgramOptions, found: Findings) ->
         words = [entry, *words]
     env = _env(container, found)
     words = [_filled(word, env, container) for word in words]
+    words[0] = _SHELLS.get(words[0], words[0])
     program = Program(
         words,
-        expanded=words[2] if len(words) == 3 and words[0] in _SHELLS and words[1] in ("-c", "-ec") else "",
+        expanded=words[2] if len(words) == 3 and words[0] in _SHELLS.values() and words[1] in ("-c", "-ec") else "",
         env=env,
         cwd=container.get("workingDir"),
         more={"image": image},

@@ -103,7 +103,7 @@ def _payload(program: Program) -> dict[str, Any]:
 def _command(program: Program, found: Findings) -> dict[str, Any]:
     """What was run, as a task for a worker with `--commands`."""
     is_line = isinstance(program.command, str)
-    command = _unbraced(program.line) if is_line else list(program.command)
+    command = program.line if is_line else list(program.command)
     task: dict[str, Any] = {"command": command, "shell": True} if is_line else {"command": command}
     if program.stdin is not None:
         task["payload"] = program.stdin
@@ -122,11 +122,6 @@ def _command(program: Program, found: Findings) -> dict[str, Any]:
     allowed = "/bin/sh" if is_line else str(command[0])
     found.notes.append(f"a worker carries it out whose file allows {allowed}: noonbell worker --commands FILE")
     return task
-
-
-def _unbraced(line: str) -> str:
-    """`$NAME` for `${NAME}`, which a file of tasks would fill in itself; not where the shell would read that otherwise."""
-    return line if "'" in line or "\\" in line else re.sub(r"\$\{([A-Za-z_]\w*)\}(?!\w)", r"$\1", line)
 
 
 def name_of(command: str) -> str:

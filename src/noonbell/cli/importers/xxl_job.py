@@ -6,6 +6,7 @@ An executor's handler becomes a job type, its group the queue. The table has no 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -30,6 +31,8 @@ _BLOCK: Final = {
     "DISCARD_LATER": {"max_concurrency": 1, "concurrency_policy": "SKIP"},
     "COVER_EARLY": {"max_concurrency": 1, "overlap_action": "CANCEL_PREV"},
 }
+_RETRY: Final = {"strategy": "fixed", "initial_delay": 10}
+"""Its admin looks for failed runs every 10 seconds."""
 _MISFIRE: Final = {"DO_NOTHING": "SKIP", "FIRE_ONCE_NOW": "FIRE_ONCE"}
 
 
@@ -71,7 +74,7 @@ def _task(row: Any, groups: Mapping[int, str], zone: str, found: Findings) -> di
         **_schedule(row, zone, found),
         "max_concurrency": 1,
         **_BLOCK.get(str(row.get("executor_block_strategy") or "SERIAL_EXECUTION"), {}),
-        "retry_policy": {"max_retries": whole_number(row, "executor_fail_retry_count")},
+        "retry_policy": {"max_retries": whole_number(row, "executor_fail_retry_count"), **_RETRY},
     }
     timeout = whole_number(row, "executor_timeout")
     if timeout > 0:
@@ -97,11 +100,17 @@ def _schedule(row: Mapping[str, Any], zone: str, found: Findings) -> dict[str, A
         case "CRON":
             return cron_of(conf, "quartz", zone)
         case "FIX_RATE" if conf.isdigit() and int(conf) > 0:
-            return {"schedule": interval_of(int(conf))}
+            return {"schedule": {**interval_of(int(conf)), **_anchor(row)}}
         case "FIX_DELAY" if conf.isdigit() and int(conf) > 0:
             return {"schedule": {**interval_of(int(conf)), "mode": "fixed_delay"}}
         case _:
             raise Refused(f"schedule_type {kind} with {conf!r} is not known")
+
+
+def _anchor(row: Mapping[str, Any]) -> dict[str, str]:
+    """It goes on from its last run."""
+    last = whole_number(row, "trigger_last_time")
+    return {"anchor": datetime.fromtimestamp(last / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")} if last > 0 else {}
 
 
 def _route(row: Mapping[str, Any], task: dict[str, Any], found: Findings) -> None:

@@ -107,6 +107,7 @@ def apscheduler() -> list[dict]:
         CronTrigger(week=3, timezone=zone),
         CronTrigger(year=2027, month=1, day=1, timezone=zone),
         CronTrigger.from_crontab("0 12 * * sat", timezone=zone),
+        CronTrigger(hour="0-0/4,7-9/2", minute="30/20", timezone=zone),
         IntervalTrigger(hours=6, start_date=FROM + timedelta(minutes=7), timezone="UTC"),
         IntervalTrigger(seconds=90, start_date=FROM, timezone="UTC"),
     ]
@@ -121,12 +122,18 @@ def apscheduler() -> list[dict]:
             previous, at = fire, fire + timedelta(microseconds=1)
         made = {"kind": type(trigger).__name__, "timezone": str(trigger.timezone), "moments": moments}
         if isinstance(trigger, CronTrigger):
-            made["fields"] = {each.name: [str(one) for one in each.expressions] for each in trigger.fields}
+            made["fields"] = {each.name: [_expression(one) for one in each.expressions] for each in trigger.fields}
         else:
             made["seconds"] = trigger.interval.total_seconds()
             made["start_date"] = trigger.start_date.isoformat()
         found.append(made)
     return found
+
+
+def _expression(one: object) -> str | dict[str, object]:
+    """Its text, and for a range with a step also its ends, which the text does not always tell."""
+    is_range = getattr(one, "step", None) and getattr(one, "first", None) is not None
+    return {"text": str(one), "first": one.first, "last": one.last} if is_range else str(one)
 
 
 def report(kind: str = "") -> None:
@@ -222,6 +229,11 @@ def django_celery_beat() -> None:
         make(name="ping", task="shop.ping", interval=interval, args="[1]", enabled=False, description="x")
         make(name="once", task="shop.once", clocked=clocked, one_off=True)
         make(name="sun", task="shop.sun", solar=solar)
+        start, end = datetime(2030, 1, 1, tzinfo=UTC), datetime(2031, 1, 1, tzinfo=UTC)
+        make(name="hourly", task="shop.ping", interval=interval, last_run_at=FROM, start_time=start, expires=end)
+        make(name="first", task="shop.ping", interval=interval, one_off=True)
+        make(name="tonight", task="shop.report", crontab=crontab, one_off=True)
+        make(name="was tonight", task="shop.report", crontab=crontab, one_off=True, total_run_count=1)
         tables = ("crontabschedule", "intervalschedule", "clockedschedule", "solarschedule", "periodictask")
         _dump(f"{folder}/a.db", "django_celery_beat.sql", tuple(f"django_celery_beat_{table}" for table in tables))
 
