@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,6 +34,9 @@ Fresh = Callable[..., str]
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell that starts the tests with `&` has SIGINT ignored, and every command would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     bytecode.keep()
     prepared.keep()
     config.pluginmanager.register(thinned)

@@ -26,7 +26,7 @@ async def test_a_second_process_writes_nothing_into_a_destination_that_is_comple
     source.is_being_moved = destination.is_being_moved = True
     await destination.open()
     try:
-        first, second = (Move(source, destination, to="elsewhere", say=lambda _: None) for _ in range(2))
+        first, second = (Move(source, destination, to="elsewhere") for _ in range(2))
         await first.begin()
         await first.copy()
         await second.begin()

@@ -22,7 +22,7 @@ from noonbell.model.attempt import Settlement, SettleResult, Transition
 from noonbell.model.request import ClaimRequest
 from noonbell.model.run import RunStatus
 from noonbell.settings import load
-from noonbell.stores import migrations, open_store
+from noonbell.stores import migrations, open_store, postgres_pool
 from noonbell.stores import mysql as mysql_store
 from noonbell.stores import postgres as postgres_store
 from noonbell.stores import sqlite as sqlite_store
@@ -263,7 +263,7 @@ async def test_tables_that_another_node_alters_are_waited_for(
 ):
     """A look at them waits for the end of its steps, which have no limit of time."""
     await opened(postgres_url)
-    monkeypatch.setitem(postgres_store._SETTINGS, "lock_timeout", "200ms")
+    monkeypatch.setitem(postgres_pool.SETTINGS, "lock_timeout", "200ms")
     monkeypatch.setattr(sql_store, "WAIT_AT_MOST", 0.5)
 
     async def command() -> None:

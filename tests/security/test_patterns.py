@@ -29,7 +29,7 @@ WHOLE = {
     "noonbell.targets.http.connection._INTERIM": "the beginning of a head",
     "noonbell.when.zones._OFFSET_LIKE": "a time zone",
     "noonbell.cli.importers.crontab._ASSIGNMENT": "a line of a crontab",
-    "noonbell.cli.importers.programs._REDIRECTION": "a word of a command",
+    "noonbell.cli.importers.programs._ASSIGNMENT": "a word of a command",
 }
 """Those that are asked about a whole text, and never look for a place in it."""
 

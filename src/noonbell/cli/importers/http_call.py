@@ -232,7 +232,7 @@ def _curl(line: Iterator[str], given: str | None, notes: list[str]) -> dict[str,
     return call.task()
 
 
-_GLOB: Final = re.compile(r"\{[^}]*,|\[\w+-\w+")
+_GLOB: Final = re.compile(r"\{[^{},]*,|\[\w+-\w+")
 """Where curl itself makes several addresses of one."""
 
 
