@@ -195,7 +195,7 @@ def _schedule(
     import msgspec
 
     from noonbell import when
-    from noonbell.model.task import ClockChanges
+    from noonbell.model.task_schedule import ClockChanges
 
     changes = msgspec.convert(dst, ClockChanges) if dst else None
     made: list[dict[str, Any]] = []

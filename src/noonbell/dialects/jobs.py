@@ -25,7 +25,8 @@ from noonbell.model.account import Activity
 from noonbell.model.request import Page, RunQuery, TaskQuery
 from noonbell.model.run import Omitted, Run, RunId, RunStatus, execution_id_of
 from noonbell.model.target_kind import ExecType
-from noonbell.model.task import YEAR, RetryStrategy, Task, TaskId, TaskSpec, TaskStatus
+from noonbell.model.task import RetryStrategy, Task, TaskId, TaskSpec, TaskStatus
+from noonbell.model.task_schedule import YEAR
 from noonbell.model.worker import WorkerState
 from noonbell.service import Services
 from noonbell.service.filters import PageNumbers, RunList, TaskList, TaskRef, Word, is_name

@@ -14,8 +14,8 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from noonbell.fields import meta
-from noonbell.model.target_kind import COMMAND_TYPE, ExecType
-from noonbell.model.task import Method, RetryPolicy, TaskSpec
+from noonbell.model.target_kind import COMMAND_TYPE, ExecType, Method
+from noonbell.model.task import RetryPolicy, TaskSpec
 
 CALL: Final = "call"
 """The key of the call in a run's `overrides`; its body is `override_body`, as that of any run that brings one."""

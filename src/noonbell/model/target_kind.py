@@ -1,13 +1,20 @@
-"""The kinds of targets: for each, which fields its tasks have, where its runs wait, and what they have by default."""
+"""What a task calls: the fields of every kind of target, and for each kind which of them its tasks have, where its runs wait,
+and what they have by default.
+"""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+
+from noonbell.fields import meta as described
+from noonbell.model.broker import AmqpMessage, MqttMessage, NatsMessage, RedisMessage
+from noonbell.model.grpc_call import GrpcCall
+from noonbell.model.task_schedule import YEAR, ScheduledTask
 
 HTTP_QUEUE = "http"
 """Runs with an HTTP target live here; only built-in workers claim from it."""
@@ -24,6 +31,134 @@ class ExecType(enum.StrEnum):
     REDIS = "REDIS"
     MQTT = "MQTT"
     GRPC = "GRPC"
+
+
+class Method(enum.StrEnum):
+    """Of a request to a target."""
+
+    GET = "GET"
+    POST = "POST"
+    PUT = "PUT"
+    PATCH = "PATCH"
+    DELETE = "DELETE"
+    HEAD = "HEAD"
+    OPTIONS = "OPTIONS"
+
+
+CALLBACK_METHODS = (Method.POST, Method.PUT, Method.PATCH)
+
+
+class TargetedTask(ScheduledTask, frozen=True, kw_only=True):
+    """The fields of `TaskSpec` that say what is called; and those of a task that has a name and a schedule."""
+
+    exec_type: Annotated[
+        ExecType,
+        described(
+            "SYNC: the response is the result. ASYNC: a callback is. JOB: a handler in a worker. FLOW: steps. COMMAND: a"
+            " program. AMQP, NATS, REDIS, MQTT: a message to a broker. GRPC: a gRPC method. Default JOB with a `job_type`, FLOW with"
+            " `steps`, that of a command, a broker or gRPC with its field, else SYNC.",
+            default=None,
+        ),
+    ] = ExecType.SYNC
+    http_method: Annotated[str, described("Of the request.", choices=tuple(Method))] = "GET"
+    target_url: Annotated[
+        str | None,
+        described(
+            "An http or https URL, or service://NAME/PATH with a name of `executor.services`; placeholders allowed, but not in the name.",
+            max_length=4_096,
+            examples=["http://svc.internal/api/sync"],
+        ),
+    ] = None
+    headers: Annotated[
+        dict[str, Annotated[str, described(anything=True, max_length=8_192)]],
+        described(
+            "Sent with the request; placeholders allowed in values. All but harmless ones are masked in answers.",
+            max_length=100,
+            expected="an object of at most 100 headers",
+            examples=[{"Content-Type": "application/json"}],
+        ),
+    ] = msgspec.field(default_factory=dict)
+    body_template: Annotated[
+        str | None, described("The body; {{placeholders}} are filled in.", max_length=1_048_576, lines=True)
+    ] = None
+    follow_redirects: Annotated[bool, described("Whether a redirect is followed.")] = False
+    secret: Annotated[
+        str | None,
+        described("Signs the requests as Standard Webhooks. Masked in answers.", min_length=1, max_length=1_024),
+    ] = None
+    callback_method: Annotated[str, described("How the target calls back.", choices=CALLBACK_METHODS)] = "POST"
+    callback_timeout_sec: Annotated[int, described("ASYNC: how long to wait for the callback.", ge=1, le=YEAR)] = 300
+    cancel_url: Annotated[
+        str | None,
+        described(
+            "Called with the run's ids and the reason when a run is canceled while an attempt is under way or a callback is awaited."
+            " A URL as `target_url`, without placeholders.",
+            max_length=4_096,
+            examples=["http://svc.internal/api/stop"],
+        ),
+    ] = None
+    job_type: Annotated[str | None, described("JOB: the name of the handler.", min_length=1, examples=["resize"])] = (
+        None
+    )
+    payload: Annotated[
+        Any,
+        described(
+            "Any JSON: a job's arguments, {{payload.x}} of an HTTP call, the stdin of a command, or"
+            " the message to a broker or of a gRPC call."
+        ),
+    ] = None
+    amqp: Annotated[AmqpMessage | None, described("AMQP: the message, and where RabbitMQ is.")] = None
+    nats: Annotated[NatsMessage | None, described("NATS: the message, and where the server is.")] = None
+    redis: Annotated[RedisMessage | None, described("REDIS: the message, and where the server is.")] = None
+    mqtt: Annotated[MqttMessage | None, described("MQTT: the message, and where the broker is.")] = None
+    grpc: Annotated[GrpcCall | None, described("GRPC: the unary method that is called with the payload.")] = None
+    queue: Annotated[
+        str,
+        described(
+            'JOB and COMMAND: the lane of its runs. Default "default"; HTTP targets live on "http".', default=None
+        ),
+    ] = ""
+
+    command: Annotated[
+        Any,
+        described(
+            "COMMAND: the program by its absolute path and its arguments, a list of texts; with `shell`, one text.",
+            examples=[["/usr/local/bin/backup", "--all"]],
+        ),
+    ] = None
+    shell: Annotated[bool, described("COMMAND: `command` is a text that /bin/sh reads.")] = False
+    env: Annotated[
+        dict[str, Annotated[str, described(anything=True, max_length=32_768)]],
+        described(
+            "COMMAND: variables of its environment, which has PATH, LANG, HOME, USER and NOONBELL_… besides."
+            " All but harmless ones are masked in answers.",
+            max_length=200,
+            expected="an object of at most 200 variables",
+            examples=[{"TZ": "Asia/Shanghai"}],
+        ),
+    ] = msgspec.field(default_factory=dict)
+    cwd: Annotated[
+        str | None,
+        described(
+            "COMMAND: the directory that it runs in, an absolute path. Default `/`.",
+            min_length=1,
+            max_length=4_096,
+            examples=[None],
+        ),
+    ] = None
+    user: Annotated[
+        str | None,
+        described(
+            "COMMAND: the user that it runs as, where the worker is root and its file allows that user.",
+            min_length=1,
+            max_length=64,
+            examples=[None],
+        ),
+    ] = None
+    ok_codes: Annotated[
+        tuple[Annotated[int, described(ge=0, le=255)], ...],
+        described("COMMAND: the exit codes that are a success.", min_length=1, max_length=256),
+    ] = (0,)
 
 
 class TargetKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +204,13 @@ class TargetKind(msgspec.Struct, frozen=True, kw_only=True):
         return f"pip install 'noonbell[{self.extra}]'"
 
 
+_PLAIN: Final = TargetedTask(name="")
+
+
+def _with_defaults(*names: str) -> dict[str, Any]:
+    return {name: getattr(_PLAIN, name) for name in names}
+
+
 COMMAND_TYPE: Final = "noonbell.command"
 """What a worker advertises that carries out commands: its own file of allowed programs made it so."""
 
@@ -76,17 +218,17 @@ HTTP: Final = TargetKind(
     name="HTTP",
     exec_types=(ExecType.SYNC, ExecType.ASYNC),
     named_by="target_url",
-    fields={
-        "http_method": "GET",
-        "target_url": None,
-        "headers": {},
-        "body_template": None,
-        "follow_redirects": False,
-        "secret": None,
-        "callback_method": "POST",
-        "callback_timeout_sec": 300,
-        "cancel_url": None,
-    },
+    fields=_with_defaults(
+        "http_method",
+        "target_url",
+        "headers",
+        "body_template",
+        "follow_redirects",
+        "secret",
+        "callback_method",
+        "callback_timeout_sec",
+        "cancel_url",
+    ),
     not_for_others="is for HTTP targets, and this task is a {exec_type}; leave it out",
     queue=HTTP_QUEUE,
     has_own_queue=True,
@@ -101,7 +243,7 @@ JOBS: Final = TargetKind(
     name="JOB",
     exec_types=(ExecType.JOB,),
     named_by="job_type",
-    fields={"job_type": None},
+    fields=_with_defaults("job_type"),
     not_for_others="is for tasks of exec_type JOB, and this one is {exec_type}; leave one of the two out",
     queue="default",
     has_own_queue=False,
@@ -133,7 +275,7 @@ COMMANDS: Final = TargetKind(
     name="COMMAND",
     exec_types=(ExecType.COMMAND,),
     named_by="command",
-    fields={"command": None, "shell": False, "env": {}, "cwd": None, "user": None, "ok_codes": (0,)},
+    fields=_with_defaults("command", "shell", "env", "cwd", "user", "ok_codes"),
     not_for_others="is for tasks of exec_type COMMAND, and this one is {exec_type}; leave one of the two out",
     queue="default",
     has_own_queue=False,
@@ -153,7 +295,7 @@ def _broker(exec_type: ExecType, client: str) -> TargetKind:
         name=name,
         exec_types=(exec_type,),
         named_by=name.lower(),
-        fields={name.lower(): None},
+        fields=_with_defaults(name.lower()),
         not_for_others=f"is for tasks of exec_type {name}, and this one is {{exec_type}}; leave one of the two out",
         queue=f"target:{name.lower()}",
         has_own_queue=True,
@@ -179,7 +321,7 @@ GRPC: Final = TargetKind(
     name="GRPC",
     exec_types=(ExecType.GRPC,),
     named_by="grpc",
-    fields={"grpc": None},
+    fields=_with_defaults("grpc"),
     not_for_others="is for tasks of exec_type GRPC, and this one is {exec_type}; leave one of the two out",
     queue="target:grpc",
     has_own_queue=True,

@@ -15,13 +15,12 @@ import msgspec
 from noonbell.clock import Instant
 from noonbell.fields import Moment
 from noonbell.fields import meta as described
-from noonbell.model.broker import AmqpMessage, BrokerMessage, MqttMessage, NatsMessage, RedisMessage
-from noonbell.model.calendar import CalendarUse, TaskCalendar
-from noonbell.model.grpc_call import GrpcCall
-from noonbell.model.join import After
+from noonbell.model.broker import BrokerMessage
+from noonbell.model.calendar import CalendarUse
 from noonbell.model.quiet import LONGEST_SPREAD, MOST_QUIET, QuietHours
 from noonbell.model.sla import Sla
-from noonbell.model.target_kind import KIND_OF, TARGET_KINDS, ExecType, TargetKind
+from noonbell.model.target_kind import KIND_OF, TARGET_KINDS, ExecType, TargetedTask, TargetKind
+from noonbell.model.task_schedule import NEVER, YEAR
 
 TaskId = NewType("TaskId", int)
 
@@ -90,65 +89,9 @@ class OnExhausted(enum.StrEnum):
     ERROR = "ERROR"
 
 
-class Method(enum.StrEnum):
-    """Of a request to a target."""
-
-    GET = "GET"
-    POST = "POST"
-    PUT = "PUT"
-    PATCH = "PATCH"
-    DELETE = "DELETE"
-    HEAD = "HEAD"
-    OPTIONS = "OPTIONS"
-
-
-CALLBACK_METHODS = (Method.POST, Method.PUT, Method.PATCH)
-
 RETRY_ON_DEFAULT = ("network", "timeout", "5xx", "429", "error")
 RETRY_ON = (*RETRY_ON_DEFAULT, "callback_failed", "callback_timeout")
-YEAR = 31_536_000
 INT32 = 2**31 - 1
-
-
-class GapRule(enum.StrEnum):
-    """Of a local time that the clock skips when it goes forward."""
-
-    NEXT = "next"
-    """Done once, right after the gap, however many moments fell into it."""
-    SKIP = "skip"
-    EARLIER = "earlier"
-    """Done as far before the change as the moment is before the end of the gap: 02:30 at 01:30, where 02:00 becomes 03:00."""
-
-
-class RepeatedTimeRule(enum.StrEnum):
-    """Of a local time that the clock shows twice when it goes back."""
-
-    FIRST = "first"
-    BOTH = "both"
-    LAST = "last"
-
-
-class ClockChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What a clock change does to the times of cron, weekly and monthly schedules. What is None is as Debian cron has it."""
-
-    noun: ClassVar[str] = "a rule for clock changes"
-
-    gap: Annotated[
-        GapRule | None,
-        described(
-            "A time that the clock skips: once right after the gap, not at all, or as much earlier as the clock skips."
-            " Null: `next` for times of day, `skip` for intervals of minutes or hours.",
-            examples=["skip"],
-        ),
-    ] = None
-    repeat: Annotated[
-        RepeatedTimeRule | None,
-        described(
-            "A time that the clock shows twice: the first time, both times, or the last time. Null: `first` for times of"
-            " day, `both` for intervals of minutes or hours.",
-            examples=["last"],
-        ),
-    ] = None
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,8 +175,6 @@ class Fanout(msgspec.Struct, frozen=True, kw_only=True):
     ] = "all"
 
 
-NEVER = Instant(0)
-
 _NAMED_BY = tuple((kind.named_by, kind.exec_types[0]) for kind in TARGET_KINDS[:-1])
 """A task with such a field is of its kind. The last kind has those of a task that names nothing."""
 _BY_KIND = -1
@@ -243,7 +184,7 @@ MOST_ITEMS: Final = 10_000
 """Of one `foreach`."""
 
 
-class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
+class TaskSpec(TargetedTask, frozen=True, kw_only=True):
     """What a task is asked to do, complete: a default that depends on the kind of target is filled in on construction.
 
     Checked where it comes in (`service.task_fields`); the store takes it as it is. What `meta` says here is what the API
@@ -251,145 +192,6 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     noun: ClassVar[str] = "a task"
-
-    name: Annotated[
-        str,
-        described(
-            "1 to 255 characters, unique among tasks that are not deleted.", min_length=1, examples=["sync_stats"]
-        ),
-    ]
-    description: Annotated[str, described("For people.", max_length=4_000, lines=True)] = ""
-    labels: Annotated[
-        dict[str, Annotated[str, described(max_length=255)]],
-        described("Names and values to find tasks by.", examples=[{"team": "billing"}]),
-    ] = {}
-    managed_by: Annotated[
-        str,
-        described(
-            "Who looks after it: api, file:NAME or code:NAME.",
-            min_length=1,
-            pattern="api|(file|code):.{1,200}",
-            expected="api, file:NAME or code:NAME",
-        ),
-    ] = "api"
-    external_id: Annotated[str | None, described("The caller's own id for it; unique.", min_length=1)] = None
-    meta: Annotated[
-        dict[str, Any],
-        described(
-            "Anything; kept and shown. `retention_days` and `retention_runs` say how long its history is kept, `payload_schema`"
-            " which fields the form of a run has."
-        ),
-    ] = {}
-
-    schedule: Annotated[dict[str, Any] | None, described("When. Null: on demand only.")] = None
-    """In the normal form of `when.normalise`."""
-    schedules: Annotated[
-        tuple[dict[str, Any], ...],
-        described("Several schedules instead of `schedule`; a slot that two of them name is one slot.", max_length=20),
-    ] = ()
-    exclude: Annotated[
-        tuple[dict[str, Any], ...],
-        described("Schedules whose slots are left out.", max_length=20),
-    ] = ()
-    dst: Annotated[
-        ClockChanges | None,
-        described(
-            "What a clock change does to times of day. Null: a skipped one is done right after the gap, a repeated one the"
-            " first time."
-        ),
-    ] = None
-    timezone: Annotated[
-        str, described("An IANA name or an offset such as +08:00.", anything=True, examples=["Asia/Shanghai"])
-    ] = "UTC"
-    start_at: Annotated[Moment | None, described("No slot before this.")] = None
-    end_at: Annotated[Moment | None, described("No slot after this.")] = None
-    jitter_seconds: Annotated[
-        int,
-        described(
-            "Each run starts up to this many seconds after its slot; the same slot always by the same amount.",
-            ge=0,
-            le=YEAR,
-        ),
-    ] = 0
-
-    calendar: Annotated[
-        TaskCalendar | None,
-        described(
-            "A calendar, and what becomes of slots on its closed days.",
-            examples=[{"name": "china", "when_closed": "next_open_day"}],
-        ),
-    ] = None
-
-    after: Annotated[After | None, described("Run when others end, instead of a schedule or beside it.")] = None
-    """Upstreams are stored by id: the store puts the ids in the place of names."""
-
-    exec_type: Annotated[
-        ExecType,
-        described(
-            "SYNC: the response is the result. ASYNC: a callback is. JOB: a handler in a worker. FLOW: steps. COMMAND: a"
-            " program. AMQP, NATS, REDIS, MQTT: a message to a broker. GRPC: a gRPC method. Default JOB with a `job_type`, FLOW with"
-            " `steps`, that of a command, a broker or gRPC with its field, else SYNC.",
-            default=None,
-        ),
-    ] = ExecType.SYNC
-    http_method: Annotated[str, described("Of the request.", choices=tuple(Method))] = "GET"
-    target_url: Annotated[
-        str | None,
-        described(
-            "An http or https URL, or service://NAME/PATH with a name of `executor.services`; placeholders allowed, but not in the name.",
-            max_length=4_096,
-            examples=["http://svc.internal/api/sync"],
-        ),
-    ] = None
-    headers: Annotated[
-        dict[str, Annotated[str, described(anything=True, max_length=8_192)]],
-        described(
-            "Sent with the request; placeholders allowed in values. All but harmless ones are masked in answers.",
-            max_length=100,
-            expected="an object of at most 100 headers",
-            examples=[{"Content-Type": "application/json"}],
-        ),
-    ] = {}
-    body_template: Annotated[
-        str | None, described("The body; {{placeholders}} are filled in.", max_length=1_048_576, lines=True)
-    ] = None
-    follow_redirects: Annotated[bool, described("Whether a redirect is followed.")] = False
-    secret: Annotated[
-        str | None,
-        described("Signs the requests as Standard Webhooks. Masked in answers.", min_length=1, max_length=1_024),
-    ] = None
-    callback_method: Annotated[str, described("How the target calls back.", choices=CALLBACK_METHODS)] = "POST"
-    callback_timeout_sec: Annotated[int, described("ASYNC: how long to wait for the callback.", ge=1, le=YEAR)] = 300
-    cancel_url: Annotated[
-        str | None,
-        described(
-            "Called with the run's ids and the reason when a run is canceled while an attempt is under way or a callback is awaited."
-            " A URL as `target_url`, without placeholders.",
-            max_length=4_096,
-            examples=["http://svc.internal/api/stop"],
-        ),
-    ] = None
-    job_type: Annotated[str | None, described("JOB: the name of the handler.", min_length=1, examples=["resize"])] = (
-        None
-    )
-    payload: Annotated[
-        Any,
-        described(
-            "Any JSON: a job's arguments, {{payload.x}} of an HTTP call, the stdin of a command, or"
-            " the message to a broker or of a gRPC call."
-        ),
-    ] = None
-    amqp: Annotated[AmqpMessage | None, described("AMQP: the message, and where RabbitMQ is.")] = None
-    nats: Annotated[NatsMessage | None, described("NATS: the message, and where the server is.")] = None
-    redis: Annotated[RedisMessage | None, described("REDIS: the message, and where the server is.")] = None
-    mqtt: Annotated[MqttMessage | None, described("MQTT: the message, and where the broker is.")] = None
-    grpc: Annotated[GrpcCall | None, described("GRPC: the unary method that is called with the payload.")] = None
-    queue: Annotated[
-        str,
-        described(
-            'JOB and COMMAND: the lane of its runs. Default "default"; HTTP targets live on "http".', default=None
-        ),
-    ] = ""
 
     timeout_seconds: Annotated[
         float,
@@ -490,7 +292,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     worker_labels: Annotated[
         dict[str, Annotated[str, described(max_length=255)]],
         described("Only workers that have all of these labels (`--label NAME=VALUE`); empty: any.", max_length=50),
-    ] = {}
+    ] = msgspec.field(default_factory=dict)
     fanout: Annotated[Fanout | None, described("Carried out by several workers.")] = None
     delivery: Annotated[Delivery, described("at_most_once: an attempt that may have begun is never repeated.")] = (
         Delivery.AT_LEAST_ONCE
@@ -515,47 +317,6 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
             expected=f"a list of 1 to {MOST_STEPS} steps",
         ),
     ] = ()
-
-    command: Annotated[
-        Any,
-        described(
-            "COMMAND: the program by its absolute path and its arguments, a list of texts; with `shell`, one text.",
-            examples=[["/usr/local/bin/backup", "--all"]],
-        ),
-    ] = None
-    shell: Annotated[bool, described("COMMAND: `command` is a text that /bin/sh reads.")] = False
-    env: Annotated[
-        dict[str, Annotated[str, described(anything=True, max_length=32_768)]],
-        described(
-            "COMMAND: variables of its environment, which has PATH, LANG, HOME, USER and NOONBELL_… besides."
-            " All but harmless ones are masked in answers.",
-            max_length=200,
-            expected="an object of at most 200 variables",
-            examples=[{"TZ": "Asia/Shanghai"}],
-        ),
-    ] = {}
-    cwd: Annotated[
-        str | None,
-        described(
-            "COMMAND: the directory that it runs in, an absolute path. Default `/`.",
-            min_length=1,
-            max_length=4_096,
-            examples=[None],
-        ),
-    ] = None
-    user: Annotated[
-        str | None,
-        described(
-            "COMMAND: the user that it runs as, where the worker is root and its file allows that user.",
-            min_length=1,
-            max_length=64,
-            examples=[None],
-        ),
-    ] = None
-    ok_codes: Annotated[
-        tuple[Annotated[int, described(ge=0, le=255)], ...],
-        described("COMMAND: the exit codes that are a success.", min_length=1, max_length=256),
-    ] = (0,)
 
     def __post_init__(self) -> None:
         put = msgspec.structs.force_setattr
@@ -624,10 +385,6 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
         if self.delivery is Delivery.AT_MOST_ONCE:
             return msgspec.structs.replace(self.retry_policy, max_retries=0)
         return self.retry_policy
-
-
-WHEN_FIELDS: Final = ("schedule", "schedules", "exclude", "dst", "timezone", "start_at", "end_at")
-"""The fields of a task that say which slots it has: a change of one of them is a change of its schedule."""
 
 
 class StepOn(enum.StrEnum):

@@ -13,7 +13,8 @@ import msgspec
 
 from noonbell.clock import Instant, instant_of, slot_of
 from noonbell.model.calendar import CalendarRules, CalendarUse, TaskCalendar
-from noonbell.model.task import NEVER, Task, TaskSpec, TaskStatus
+from noonbell.model.task import Task, TaskSpec, TaskStatus
+from noonbell.model.task_schedule import NEVER
 from noonbell.when import due
 from noonbell.when.calendar import UNMOVED, DayMap, Placement, carried, day_map, started
 from noonbell.when.due import Bounds

@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 from noonbell import when
 from noonbell.clock import LATEST, Instant, slot_of
 from noonbell.errors import ScheduleError
-from noonbell.model.task import WHEN_FIELDS, Task, TaskId, TaskPause, TaskSpec, TaskStatus, TaskVersion
+from noonbell.model.task import Task, TaskId, TaskPause, TaskSpec, TaskStatus, TaskVersion
+from noonbell.model.task_schedule import WHEN_FIELDS
 from noonbell.policy.account import bounds_of
 from noonbell.policy.calendar import placement_of
 from noonbell.when.calendar import Placement

@@ -16,7 +16,8 @@ from noonbell.model.access import Head
 from noonbell.model.account import Inconsistency, InconsistencyKind, SlotRun
 from noonbell.model.request import TaskQuery
 from noonbell.model.run import FINAL, DroppedRange, RunStatus
-from noonbell.model.task import WHEN_FIELDS, Task, TaskStatus
+from noonbell.model.task import Task, TaskStatus
+from noonbell.model.task_schedule import WHEN_FIELDS
 from noonbell.policy.audit_chain import LogState
 from noonbell.policy.slot_history import State, VersionSpan
 from noonbell.ports import Store

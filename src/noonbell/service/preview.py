@@ -15,7 +15,8 @@ from noonbell.fields import Moment, meta, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.calendar import Calendar, TaskCalendar
 from noonbell.model.quiet import MOST_QUIET, QuietAction, QuietHours
-from noonbell.model.task import ClockChanges, Task, TaskSpec
+from noonbell.model.task import Task, TaskSpec
+from noonbell.model.task_schedule import ClockChanges
 from noonbell.policy.account import bounds_of, remaining_of
 from noonbell.policy.calendar import Revision, begin, placement_of, placement_under
 from noonbell.policy.quiet import hours_problems, quiet_at

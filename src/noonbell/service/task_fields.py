@@ -37,8 +37,6 @@ from noonbell.model.target_kind import (
 )
 from noonbell.model.task import (
     MOST_STEPS,
-    NEVER,
-    ClockChanges,
     Fanout,
     MisfirePolicy,
     OnLost,
@@ -49,6 +47,7 @@ from noonbell.model.task import (
     TaskSpec,
     TaskStatus,
 )
+from noonbell.model.task_schedule import NEVER, ClockChanges
 from noonbell.policy import flows, value_path
 from noonbell.policy.quiet import hours_problems
 from noonbell.sealing import Sealer

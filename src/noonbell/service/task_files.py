@@ -40,7 +40,8 @@ from noonbell.masking import masked_env
 from noonbell.model.account import Activity
 from noonbell.model.request import TaskQuery
 from noonbell.model.target_kind import MESSAGE_FIELDS, ExecType
-from noonbell.model.task import WHEN_FIELDS, Task, TaskId, TaskSpec, TaskStatus
+from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
+from noonbell.model.task_schedule import WHEN_FIELDS
 from noonbell.policy.joins import closed_path
 from noonbell.service import scope, tasks
 from noonbell.service.filters import every

@@ -12,7 +12,7 @@ from noonbell.errors import InvalidArgument
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.request import RunQuery
 from noonbell.model.run import Origin
-from noonbell.model.task import Method
+from noonbell.model.target_kind import Method
 from noonbell.service.filters import RunList, from_the_top, read_run_query
 from noonbell.web import lists
 from noonbell.web.context import PageContext

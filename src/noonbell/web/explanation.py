@@ -20,7 +20,8 @@ from noonbell.errors import ScheduleError
 from noonbell.model.quiet import QuietAction, QuietHours
 from noonbell.model.run import FINAL, SUCCEEDED, Origin, Run, RunStatus
 from noonbell.model.target_kind import FLOWS, HTTP
-from noonbell.model.task import ClockChanges, Task, TaskSpec, TaskStatus
+from noonbell.model.task import Task, TaskSpec, TaskStatus
+from noonbell.model.task_schedule import ClockChanges
 from noonbell.model.worker import label_pairs
 from noonbell.policy.account import bounds_of
 from noonbell.policy.calendar import placement_under

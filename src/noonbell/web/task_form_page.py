@@ -29,7 +29,8 @@ from noonbell.model.join import After
 from noonbell.model.quiet import QuietAction
 from noonbell.model.request import TaskQuery
 from noonbell.model.target_kind import HTTP, MESSAGE_FIELDS, target_kind
-from noonbell.model.task import ClockChanges, RetryPolicy, Task, TaskId, TaskSpec, TaskStatus
+from noonbell.model.task import RetryPolicy, Task, TaskId, TaskSpec, TaskStatus
+from noonbell.model.task_schedule import ClockChanges
 from noonbell.model.worker import WorkerState
 from noonbell.policy.alerts import concerns
 from noonbell.service.filters import cursor_at

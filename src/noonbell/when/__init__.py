@@ -16,7 +16,8 @@ from noonbell.clock import EARLIEST, LATEST
 from noonbell.errors import ScheduleError
 from noonbell.fields import read_into
 from noonbell.fields.problems import Problems, ReadContext, shown
-from noonbell.model.task import ClockChanges, TaskSpec
+from noonbell.model.task import TaskSpec
+from noonbell.model.task_schedule import ClockChanges
 from noonbell.when.composed import Composed
 from noonbell.when.cron import Cron, CronSpec
 from noonbell.when.interval import Interval, IntervalSpec

@@ -17,7 +17,7 @@ import msgspec
 
 from noonbell.fields import counted, meta
 from noonbell.fields.problems import ReadContext, shown
-from noonbell.model.task import ClockChanges
+from noonbell.model.task_schedule import ClockChanges
 from noonbell.when import describe
 from noonbell.when.cron_fields import KINDS, LONG_NAMES, BadField, CronDialect, CronField, kinds_of, read
 from noonbell.when.schedule import Note, Reading, Repeat, repeat_of

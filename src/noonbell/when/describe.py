@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from noonbell.model.task import GapRule, RepeatedTimeRule
+from noonbell.model.task_schedule import GapRule, RepeatedTimeRule
 from noonbell.when import words_en, words_zh
 from noonbell.when.cron_fields import DAY, HOUR, CronField
 from noonbell.when.phrases import clock, values

@@ -11,7 +11,7 @@ import msgspec
 
 from noonbell.fields import counted, meta
 from noonbell.fields.problems import ReadContext
-from noonbell.model.task import ClockChanges
+from noonbell.model.task_schedule import ClockChanges
 from noonbell.when import describe
 from noonbell.when.phrases import clock
 from noonbell.when.schedule import ClockTime, Note, Reading, Repeat, clock_text, repeat_of, seconds_of

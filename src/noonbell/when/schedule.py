@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Protocol
 from noonbell.errors import ScheduleError
 from noonbell.fields import Moment, meta
 from noonbell.fields.problems import ReadContext
-from noonbell.model.task import ClockChanges
+from noonbell.model.task_schedule import ClockChanges
 
 Repeat = Annotated[
     int | None,

@@ -18,7 +18,7 @@ from datetime import date
 from functools import lru_cache
 
 from noonbell.clock import EARLIEST, LATEST
-from noonbell.model.task import ClockChanges, GapRule, RepeatedTimeRule
+from noonbell.model.task_schedule import ClockChanges, GapRule, RepeatedTimeRule
 from noonbell.when.schedule import CalendarKind
 from noonbell.when.zones import CYCLE, SETTLED, OffsetSpan, Zone
 

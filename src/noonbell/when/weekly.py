@@ -10,7 +10,7 @@ import msgspec
 
 from noonbell.fields import meta
 from noonbell.fields.problems import ReadContext
-from noonbell.model.task import ClockChanges
+from noonbell.model.task_schedule import ClockChanges
 from noonbell.when import describe, words_en, words_zh
 from noonbell.when.cron import weekday_mask
 from noonbell.when.phrases import clock

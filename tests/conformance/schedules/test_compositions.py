@@ -23,7 +23,7 @@ from conformance.schedules.test_laws import (
     walk,
     zones,
 )
-from noonbell.model.task import ClockChanges, GapRule, RepeatedTimeRule
+from noonbell.model.task_schedule import ClockChanges, GapRule, RepeatedTimeRule
 from noonbell.when import LATEST, Composed, compose, normalise, parse
 from noonbell.when.zones import DAY, YEAR
 from services.size import size

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from conformance.schedules.expressions import SINCE, ZONES, clock_changes, random_expression, random_start
 from noonbell.errors import ScheduleError
-from noonbell.model.task import ClockChanges, GapRule, RepeatedTimeRule
+from noonbell.model.task_schedule import ClockChanges, GapRule, RepeatedTimeRule
 from noonbell.when import KINDS, LATEST, Schedule, compose, normalise, parse
 from noonbell.when.due import Bounds, Due, due, first, shortest_gap
 from noonbell.when.zones import YEAR

@@ -9,7 +9,8 @@ import pytest
 
 from conformance.store.builders import Node, at, born_at, cron, dropped, edit, every, job, normal, reread
 from noonbell.clock import ManualClock
-from noonbell.model.task import ClockChanges, GapRule, MisfirePolicy, RepeatedTimeRule, TaskStatus
+from noonbell.model.task import MisfirePolicy, TaskStatus
+from noonbell.model.task_schedule import ClockChanges, GapRule, RepeatedTimeRule
 from noonbell.ports import Store
 
 TWO, THREE = cron("*/2 * * * *"), cron("*/3 * * * *")

@@ -8,7 +8,8 @@ import pytest
 
 from noonbell import when
 from noonbell.clock import SECOND, Instant
-from noonbell.model.task import NEVER, Task, TaskId, TaskSpec, TaskStatus, TaskVersion
+from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus, TaskVersion
+from noonbell.model.task_schedule import NEVER
 from noonbell.policy.slot_history import State, VersionSpan, version_spans
 
 ON, OFF, DONE = TaskStatus.ENABLED, TaskStatus.DISABLED, TaskStatus.COMPLETED

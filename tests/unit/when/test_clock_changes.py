@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from noonbell.errors import ScheduleError
-from noonbell.model.task import ClockChanges, GapRule, RepeatedTimeRule
+from noonbell.model.task_schedule import ClockChanges, GapRule, RepeatedTimeRule
 from noonbell.when import normalise, parse
 from noonbell.when.due import preview_of, shortest_gap
 

@@ -462,6 +462,12 @@ class StepJson(TypedDict):
     mqtt: MqttMessageJson | None
     grpc: GrpcCallJson | None
     queue: str
+    command: Any
+    shell: bool
+    env: dict[str, str]
+    cwd: str | None
+    user: str | None
+    ok_codes: list[int]
     timeout_seconds: float
     retry_policy: RetryPolicyJson | None
     priority: int
@@ -473,12 +479,6 @@ class StepJson(TypedDict):
     delivery: Literal["at_least_once", "at_most_once"]
     on_lost: Literal["RETRY", "FAIL"]
     max_lost: int
-    command: Any
-    shell: bool
-    env: dict[str, str]
-    cwd: str | None
-    user: str | None
-    ok_codes: list[int]
     id: str
     needs: list[str]
     on: Literal["success", "failure", "skipped", "any"]
@@ -550,6 +550,12 @@ class TaskJson(TypedDict):
     mqtt: MqttMessageJson | None
     grpc: GrpcCallJson | None
     queue: str
+    command: Any
+    shell: bool
+    env: dict[str, str]
+    cwd: str | None
+    user: str | None
+    ok_codes: list[int]
     timeout_seconds: float
     retry_policy: RetryPolicyJson | None
     max_concurrency: int | None
@@ -581,12 +587,6 @@ class TaskJson(TypedDict):
     on_exhausted: Literal["KEEP", "ERROR"]
     delete_on_complete: bool
     steps: list[StepJson]
-    command: Any
-    shell: bool
-    env: dict[str, str]
-    cwd: str | None
-    user: str | None
-    ok_codes: list[int]
     cron_expr: str | None
     cron_dialect: Literal["standard", "cronjob", "quartz"] | None
     status: Literal["ENABLED", "DISABLED", "COMPLETED", "ERROR"]

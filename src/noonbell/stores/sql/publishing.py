@@ -21,7 +21,8 @@ from noonbell.model.call import CALL, CALL_TYPE
 from noonbell.model.dedupe import Dedupe
 from noonbell.model.request import IfFinished, Publication, PublishOutcome, PublishResult
 from noonbell.model.run import FINAL, SUCCEEDED, Origin, RunId, RunStatus
-from noonbell.model.task import NEVER, TaskStatus
+from noonbell.model.task import TaskStatus
+from noonbell.model.task_schedule import NEVER
 from noonbell.policy import dedupe
 from noonbell.policy.account import Refuse, admit, needs_counts
 from noonbell.policy.dedupe import Standing

@@ -19,7 +19,8 @@ from noonbell.model.call import CALL_TYPE
 from noonbell.model.event import LogLine
 from noonbell.model.request import Page, RunInput, TaskQuery, share_of
 from noonbell.model.run import MOST_ATTEMPTS, Attempt, DroppedRange, Run, RunBodies, RunId, RunStatus
-from noonbell.model.task import NEVER, SYSTEM_TASK_IDS, Task, TaskId, TaskVersion
+from noonbell.model.task import SYSTEM_TASK_IDS, Task, TaskId, TaskVersion
+from noonbell.model.task_schedule import NEVER
 from noonbell.stores.sql.active_runs import Place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.rows import (

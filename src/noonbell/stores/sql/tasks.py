@@ -22,7 +22,8 @@ from noonbell.model.join import After
 from noonbell.model.request import NewTask, TaskChange, TaskEdit
 from noonbell.model.run import Origin
 from noonbell.model.target_kind import HTTP_QUEUE
-from noonbell.model.task import NEVER, WHEN_FIELDS, Task, TaskId, TaskPause, TaskSpec, TaskStatus
+from noonbell.model.task import Task, TaskId, TaskPause, TaskSpec, TaskStatus
+from noonbell.model.task_schedule import NEVER, WHEN_FIELDS
 from noonbell.model.worker import label_pairs
 from noonbell.policy.account import bounds_of
 from noonbell.policy.calendar import NO_REVISION, Beginning, Revision, begin, carry, keeps_map, stopped
