@@ -48,6 +48,8 @@ FIELDS: Final = (
     *("failure_action", "misfire_policy", "catchup_limit", "callback_method", "callback_timeout_sec", "status"),
 )
 """Of a task there, by the names that its requests have."""
+AS_THERE: Final = {"follow_redirects": True}
+"""What its tasks do without saying so."""
 _REQUIRED: Final = {"name": "its name", "cron_expr": "when it runs", "target_url": "the URL that it calls"}
 _HTTP: Final = (ExecType.SYNC, ExecType.ASYNC)
 _OFFSET: Final = re.compile(r"(?:(?:UTC|GMT)/?)?([+-])(\d{1,2})(?::?(\d\d))?")
@@ -206,7 +208,7 @@ class CronjobDialect:
         }
         if missing:
             raise InvalidArgument.fields(missing)
-        return await self._tasks.create(_fields(given), by=by)
+        return await self._tasks.create({**_fields(given), **AS_THERE}, by=by)
 
     async def change(self, task: Task, given: Mapping[str, Any], *, by: str | None = None) -> Task:
         return await self._tasks.change(task.id, _fields(given), partial=True, by=by)

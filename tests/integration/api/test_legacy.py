@@ -255,6 +255,7 @@ async def test_its_cron_expressions_are_read_as_it_reads_them(quick_api: Api):
     api = quick_api
     await asked(api, "POST", "/tasks", {**DEMO, "cron_expr": "0 3 1 * 1"}, 201)
     assert (await api.good("GET", "/tasks/1"))["cron_dialect"] == "cronjob"
+    assert (await api.good("GET", "/tasks/1"))["follow_redirects"], "as there"
     for fire in (await api.good("GET", "/tasks/1/next?count=3"))["next_fires"]:
         assert fire["utc"][8:10] == "01"  # a Monday, and the first of a month
 

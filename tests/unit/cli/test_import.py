@@ -250,6 +250,7 @@ def test_a_row_of_its_table_becomes_the_task_that_it_was():
     assert entry.task["headers"] == {"A": "b"}
     assert entry.task["retry_policy"] == {"max_retries": 3}
     assert entry.task["status"] == "DISABLED"
+    assert entry.task["follow_redirects"], "as Go's client does"
     assert not {"id", "version", "deleted", "cron_expr"} & set(entry.task)
     check_tasks([entry.task])
 
@@ -304,7 +305,7 @@ def test_a_catchup_limit_of_0_is_fire_now_and_the_change_is_named():
 def test_a_page_of_its_api_is_read_as_well():
     page = {"items": [{"name": "a", "target_url": "http://h/", "colour": "red"}, "b"], "total": 2}
     first, second = cronjob.read_cronjob(page)
-    assert first.task == {"name": "a", "target_url": "http://h/"}
+    assert first.task == {"name": "a", "target_url": "http://h/", "follow_redirects": True}
     assert first.notes == ["colour is not known and left out"]
     assert second.refused == "is not an object"
 

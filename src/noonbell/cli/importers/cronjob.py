@@ -28,7 +28,7 @@ from noonbell.cli.importers.report import (
     read_entries,
 )
 from noonbell.cli.root import EXIT_FAILED
-from noonbell.dialects.cronjob import FIELDS, OLD_ID, zone_of
+from noonbell.dialects.cronjob import AS_THERE, FIELDS, OLD_ID, zone_of
 from noonbell.errors import ScheduleError
 from noonbell.when.zones import find
 
@@ -78,7 +78,7 @@ def _task(row: Any, found: Findings) -> dict[str, Any] | None:
     if isinstance(given.get("id"), int) and given["id"] > 0:
         task["external_id"] = f"{OLD_ID}{given['id']}"
     _in_our_words(task, found)
-    return task
+    return {**task, **AS_THERE}
 
 
 def _in_our_words(task: dict[str, Any], found: Findings) -> None:
