@@ -27,6 +27,7 @@ from acceptance.harness import PATIENCE, Nodes, ServerNode, until
 from integration.api.stations import Bureau, bureau
 from noonbell.dialects.plans import WRITTEN, LastState, PlanState, PlanType
 from noonbell.model.event import ResultTarget
+from services import forked
 
 pytestmark = pytest.mark.acceptance
 
@@ -277,6 +278,20 @@ def test_a_station_without_a_worker_is_told_of(node):
         assert listener.wait_for("task.no_worker")["topic"] == f"plan:nobody:{plan_id}"
     plan = node.ask("GET", f"/plans/{plan_id}")
     assert (plan["plan_state"], plan["last_state"]) == ("queue", "not_worker")
+
+
+def test_a_task_pauses_a_station_on_a_schedule(nodes, sqlite_url):
+    node = nodes.start(sqlite_url)
+    made = forked.run("token", "create", "--role", "operator", "--name", "closes", "--store", sqlite_url)
+    address = f"http://127.0.0.1:{node.port}/api/v1/queues/closes"
+    node.create(
+        name="closing time",
+        cron_expr="* * * * * *",
+        http_method="POST",
+        target_url=f"{address}/pause",
+        headers={"Authorization": f"Bearer {made.stdout.strip()}"},
+    )
+    until(lambda: node.ask("GET", "/queues/closes")["paused"], "the station to be paused")
 
 
 def test_the_short_types_run_on_every_store(nodes, store_url):

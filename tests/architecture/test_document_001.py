@@ -32,3 +32,4 @@ def test_every_test_that_the_note_names_is_there():
 
 def test_the_licence_is_mit():
     assert (ROOT / "LICENSE").read_text().startswith("MIT License")
+    assert "[MIT](LICENSE)" in (ROOT / "README.md").read_text()

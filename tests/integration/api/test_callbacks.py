@@ -160,11 +160,12 @@ async def test_not_done_yet_moves_the_deadline(api_everywhere: Api):
     lease = await sent(api, callback_timeout_sec=3_600)
     await api.park(lease, seconds=5)
     before = (await api.good("GET", f"/runs/{lease.run_id}"))["callback_deadline"]
-    body = {"status": "RUNNING"}
+    body = {"status": "RUNNING", "progress": {"current": 3, "total": 10}}
     told = await api.good("POST", f"/callbacks/{lease.callback_token}", body)
     assert told == {"run_id": lease.run_id, "final_status": None}
     run = await api.good("GET", f"/runs/{lease.run_id}")
     assert (run["status"], run["callback_deadline"] > before) == ("CALLBACK_PENDING", True)
+    assert run["progress"] == body["progress"]
 
 
 @pytest.mark.parametrize("kind", ["SYNC", "JOB"])

@@ -12,6 +12,7 @@ from integration.api.serving import Api, serving
 from integration.api.test_papers import curl_lines, run_line
 from noonbell.api.jobs import NAMES
 from noonbell.dialects.jobs import STATUSES
+from noonbell.errors import StoreUnavailable
 from noonbell.model.run import RunStatus, execution_id_of
 from noonbell.settings import JobSettings
 
@@ -228,7 +229,7 @@ async def test_a_wrong_field_is_named_in_the_words_of_jobs(quick_api: Api, wrong
         assert (status, code, field in details) == (400, "INVALID_ARGUMENT", True)
 
 
-async def test_other_errors_have_their_names_too(quick_api: Api):
+async def test_other_errors_have_their_names_too(quick_api: Api, monkeypatch):
     await make(quick_api)
     status, code, details = await refused(quick_api, "POST", JOBS, BODY)
     assert (status, code, details) == (
@@ -239,6 +240,13 @@ async def test_other_errors_have_their_names_too(quick_api: Api):
     told = await quick_api.call("POST", JOBS, data="{")
     assert (told.status, told.body["details"]) == (400, {"error": "SerializationError"})
     assert (await refused(quick_api, "GET", f"{JOBS}/x"))[1:] == ("INVALID_ID", {"error": "InvalidConfig"})
+
+    async def away(*_: Any, **__: Any):
+        raise StoreUnavailable("the database does not answer")
+
+    monkeypatch.setattr(type(quick_api.services.tasks), "get", away)
+    told = await refused(quick_api, "GET", f"{JOBS}/1")
+    assert (told[0], told[1], told[2]["error"]) == (503, "UNAVAILABLE", "DatabaseError")
 
 
 async def test_a_job_type_that_nobody_knows_is_taken_with_a_note(quick_api: Api):
