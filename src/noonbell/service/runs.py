@@ -247,6 +247,8 @@ class Runs:
     async def graph(self, run_id: RunId) -> FlowGraph:
         """A run of a flow with its steps; InvalidState for any other."""
         run = await self.get(run_id)
+        if run.step_id is not None:
+            raise InvalidState(f"run {run_id} is step {run.step_id!r} of run {run.parent_id}: that one has the graph")
         found = {state.step_id: state for state in await self._store.flow_states(run_id)}
         task = await self._store.task_as_of(run.task_id, run.task_version)
         if task is None or not task.spec.steps:

@@ -60,7 +60,7 @@ def check_http(values: Mapping[str, Any], at: ReadContext, check_template: Check
     """What the schema of a task cannot say of its HTTP target: the address, headers, placeholders, secrets."""
     url, body, secret = values.get("target_url"), values.get("body_template"), values.get("secret")
     if not url and at.name_of("target_url") not in at.problems.found:
-        at.wrong("target_url", "is missing; expected an http or https URL, or a job_type for a job")
+        at.wrong("target_url", "is missing; expected an http or https URL, a job_type for a job, or steps for a flow")
     elif url:
         problem = url_problem(url)
         if problem is not None:

@@ -207,3 +207,14 @@ async def test_items_that_failed_where_they_may_are_told_of(api: Api):
     assert "Failed items are allowed here." in row(text, "parts")
     assert re.search(r'class="mark-ok"[^>]*height="2"', text)
     assert re.search(r'class="mark-bad"[^>]*height="2"', text)
+
+
+async def test_only_the_run_of_a_flow_has_a_graph_and_a_step_names_the_run_that_has_it(api: Api):
+    _, run = await flow(api)
+    await step(api)
+    extract = (await api.good("GET", f"/runs/{run}/graph"))["steps"][0]["run_id"]
+    answer = await api.call("GET", f"/runs/{extract}/graph")
+    assert (answer.status, answer.body["code"]) == (409, "INVALID_STATE")
+    assert answer.body["message"] == f"run {extract} is step 'extract' of run {run}: that one has the graph"
+    plain = await api.trigger(await api.create())
+    assert (await api.call("GET", f"/runs/{plain}/graph")).status == 409

@@ -70,6 +70,7 @@ def test_the_flow_of_the_manual_is_read_from_yaml():
         ([{"target_url": URL}], "steps[0].id", "is missing"),
         ([{"id": "1a", "target_url": URL}], "steps[0].id", "the first a letter or _"),
         ([{"id": "a"}], "steps[0].target_url", "is missing"),
+        ([], "target_url", "or steps for a flow"),
         ([{"id": "a", "target_url": "ftp://x"}], "steps[0].target_url", "http or https"),
         ([{"id": "a", "job_type": "j", "target_url": URL}], "steps[0].target_url", "is for HTTP targets"),
         ([{"id": "a", "target_url": URL, "fanout": {"workers": 2}}], "steps[0].fanout", "is not a field of a step"),
