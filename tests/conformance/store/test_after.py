@@ -826,6 +826,28 @@ async def test_an_audit_finds_a_broken_join(store: Store, sql: str, said: str):
         )
 
 
+async def test_an_audit_tells_a_join_that_was_completed_twice_from_a_redrive(store: Store):
+    a, b = [await create(store, name) for name in "ab"]
+    load = await create(store, "load", a, b)
+    first, other = await slot(store, a, 60), await slot(store, b, 60)
+    await end_run(store, first)
+    await end_run(store, other)
+    again = await publish(store, a, origin=Origin.RETRY, retry_of_run_id=first, scheduled_time=at(60))
+    await end_run(store, again)
+    assert await births(store, load) == [(first, other), (again, other)]
+    assert await store.flaws() == []
+    await execute(store, "update join_runs set run_id = :first where run_id = :again", first=first, again=again)
+    (flaw,) = await store.flaws()
+    assert flaw.kind is InconsistencyKind.JOIN
+    assert "was completed by the same runs as an earlier one" in flaw.message
+    await execute(
+        store,
+        "update join_runs set run_id = :again where run_id = :first and join_id = (select max(id) from joins)",
+        first=first,
+        again=again,
+    )
+
+
 # ---- what is asked of it
 
 

@@ -353,6 +353,14 @@ def _broken_joins(limit: int) -> Work[list[Inconsistency]]:
             "select id, task_id, run_id from joins where (state = 'open' and due_at is null)"
             " or (state <> 'open' and due_at is not null) limit :limit"
         ),
+        "was completed by the same runs as an earlier one": (
+            "select j.id, j.task_id, j.run_id from joins j join joins b on b.task_id = j.task_id and b.root = j.root"
+            " and b.edge_version = j.edge_version and b.redrive < j.redrive and b.state = 'done'"
+            " where j.redrive > 0 and j.state = 'done' and (select count(*) from join_runs a where a.join_id = j.id"
+            " and a.fills = 1) = (select count(*) from join_runs a join join_runs c on c.join_id = b.id and c.fills = 1"
+            " and c.upstream_id = a.upstream_id and c.run_id = a.run_id where a.join_id = j.id and a.fills = 1)"
+            " limit :limit"
+        ),
         "is open, although its time ran out while a node was sweeping": (
             "select j.id, j.task_id, j.run_id from joins j where j.due_at <"
             f" (select max(value) from counters where name = '{SCHEDULER}') - {_OVERDUE} limit :limit"
