@@ -207,9 +207,15 @@ async def test_results_reach_the_steps_that_follow(store: Store):
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [('{"files": [1, 2]}', {"files": [1, 2]}), ("hello", {"code": 200, "text": "hello"}), ("", None)],
+    [
+        ('{"files": [1, 2]}', {"files": [1, 2]}),
+        ("hello", {"code": 200, "text": "hello"}),
+        ("", {"code": 200, "text": ""}),
+        (None, {"code": 200, "text": ""}),
+        ("null", None),
+    ],
 )
-async def test_the_result_of_an_http_step_is_its_answer(store: Store, body: str, expected: Any):
+async def test_the_result_of_an_http_step_is_its_answer(store: Store, body: str | None, expected: Any):
     task = await flow(
         store, step("a", target_url="http://t.test/"), step("b", "a", payload={"got": "{{ steps.a.result }}"})
     )
@@ -217,6 +223,17 @@ async def test_the_result_of_an_http_step_is_its_answer(store: Store, body: str,
     bodies = RunBodies(response_body=body)
     await done(store, finish((await take(store, "a"))["a"], response_code=200, bodies=bodies))
     assert (await take(store, "b"))["b"].payload == {"got": expected}
+
+
+async def test_an_http_step_that_nothing_answered_has_no_result(store: Store):
+    task = await flow(
+        store,
+        step("a", target_url="http://t.test/"),
+        step("b", "a", on=StepOn.FAILURE, payload=["{{ steps.a.result }}"]),
+    )
+    await publish(store, task)
+    await done(store, fail((await take(store, "a"))["a"]))
+    assert (await take(store, "b"))["b"].payload == [None]
 
 
 async def test_a_step_that_reads_an_answer_which_was_cut_fails(store: Store):

@@ -647,10 +647,12 @@ def _result(step: Step, row: Sequence[Any] | None) -> Any:
         return from_json(result)
     if truncated:
         return InputError(f"the answer of step {step.id} was too large to be kept whole")
+    if code is None:
+        return None  # nothing has answered
     try:
-        return from_json(body or None)
+        return from_json(body or "")
     except msgspec.DecodeError:
-        return {"code": code, "text": body}
+        return {"code": code, "text": body or ""}
 
 
 # Write
