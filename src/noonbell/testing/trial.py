@@ -24,6 +24,7 @@ from noonbell.model.target_kind import COMMAND_TYPE, HTTP, OWN_QUEUES, ExecType
 from noonbell.ports import Target
 from noonbell.service import Rules, Services, build
 from noonbell.service.filters import every
+from noonbell.settings.kinds import seconds_of
 from noonbell.stores.sql.active_runs import DUE, Place
 from noonbell.stores.sql.statement import Fetch, Now, Work
 from noonbell.stores.sqlite import MemoryStore
@@ -169,15 +170,13 @@ class Trial:
     async def _late(self, standing: Standing) -> list[ExpiredRun]:
         return await self.store.overdue(500) if any(place in _WITH_DEADLINE for place, *_ in standing) else []
 
-    async def advance(self, by: timedelta | float | None = None, *, until: datetime | None = None) -> None:
-        """Let time pass: for a span (a number is seconds), or until a moment. Every moment in between happens, in order."""
+    async def advance(self, by: timedelta | float | str | None = None, *, until: datetime | None = None) -> None:
+        """Let time pass: for a span (a number is seconds, a text such as "90m"), or until a moment. Every moment in between
+        happens, in order.
+        """
         if (by is None) == (until is None):
             raise InvalidArgument.field("by", "or `until`: expected one of them")
-        if until is None:
-            seconds = by.total_seconds() if isinstance(by, timedelta) else float(by or 0)
-            end = Instant(self.clock.now() + round(seconds * 1_000_000))
-        else:
-            end = from_datetime(until)
+        end = from_datetime(until) if until else Instant(self.clock.now() + round(_seconds(by) * 1_000_000))
         while True:
             await self.run_until_idle()
             following = self._next()
@@ -235,6 +234,17 @@ class _NoCommands:
             error_message=f"a trial carries out no commands, so not that of {name}: noonbell worker --commands does",
             error_details={"kind": "error"},
         )
+
+
+def _seconds(by: Any) -> float:
+    if isinstance(by, timedelta):
+        return by.total_seconds()
+    try:
+        return seconds_of(by)
+    except ValueError:
+        raise InvalidArgument.field(
+            "by", f"is {by!r}; expected seconds, a timedelta, or a text such as '90m'"
+        ) from None
 
 
 def _called(assignment: Assignment) -> str:

@@ -158,6 +158,14 @@ async def test_a_callback_that_never_comes_is_noticed_at_its_deadline():
         assert (await running.runs("later"))[0].status is RunStatus.FAILED_TIMEOUT
 
 
+async def test_a_span_may_be_a_text():
+    async with trial(App(), at=NOON) as running:
+        await running.advance("1h30m")
+        assert running.now == NOON + timedelta(minutes=90)
+        with pytest.raises(InvalidArgument, match="such as '90m'"):
+            await running.advance("soon")
+
+
 async def test_advance_wants_one_end():
     async with trial() as running:
         with pytest.raises(InvalidArgument):
