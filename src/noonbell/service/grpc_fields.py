@@ -19,6 +19,7 @@ from noonbell.fields.problems import ReadContext
 from noonbell.model.grpc_call import GrpcCall, GrpcTls
 from noonbell.sealing import is_sealed
 from noonbell.service.secrets import MASK
+from noonbell.service.target_fields import LONGEST_VALUE
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import MethodDescriptor
@@ -117,8 +118,8 @@ def _metadata_problem(name: Any, value: Any) -> str | None:
         return "is not a name of metadata; expected small letters, digits, _ . and -"
     if name in _OWNED or name.startswith("grpc-"):
         return "is set by the client that sends the call; leave it out"
-    if not isinstance(value, str):
-        return "has a value that is not a text"
+    if not isinstance(value, str) or len(value) > LONGEST_VALUE:
+        return f"has a value that is not a text of at most {LONGEST_VALUE} characters"
     if value == MASK:
         return "has the mask that answers show as its value; expected the value itself"
     if is_sealed(value):

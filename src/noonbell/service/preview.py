@@ -21,7 +21,7 @@ from noonbell.policy.account import bounds_of, remaining_of
 from noonbell.policy.calendar import Revision, begin, placement_of, placement_under
 from noonbell.policy.quiet import hours_problems, quiet_at
 from noonbell.ports import Store
-from noonbell.service.task_fields import Rules, ScheduleReader, check_calendar, read_when
+from noonbell.service.task_fields import MOST_SCHEDULES, Rules, ScheduleReader, check_calendar, check_zone, read_when
 from noonbell.service.translation import language
 from noonbell.when.calendar import Placed
 from noonbell.when.cron_fields import CronDialect
@@ -62,14 +62,24 @@ class PreviewBody(msgspec.Struct, frozen=True, kw_only=True):
     noun: ClassVar[str] = "a preview"
     example: ClassVar[dict[str, Any]] = {"cron_expr": "*/5 * * * *", "timezone": "Asia/Shanghai", "count": 5}
 
-    schedule: Annotated[Any, meta("This, or its short form `cron_expr`.", anything=True)] = None
-    cron_expr: Annotated[Any, meta("Short for a schedule of type cron.", anything=True)] = None
-    cron_dialect: Annotated[Any, meta("How `cron_expr` is read: standard, cronjob or quartz.", anything=True)] = None
-    schedules: Annotated[Any, meta("Several schedules instead of `schedule`.", anything=True)] = ()
-    exclude: Annotated[Any, meta("Schedules whose slots are left out.", anything=True)] = ()
+    schedule: Annotated[
+        when.ScheduleSpec | None, meta("This, or its short form `cron_expr`.", anything=True, examples=[None])
+    ] = None
+    cron_expr: Annotated[str | None, meta("Short for a schedule of type cron.", anything=True, max_length=1_024)] = None
+    cron_dialect: Annotated[
+        CronDialect | None, meta("How `cron_expr` is read: standard, cronjob or quartz.", anything=True, default=None)
+    ] = None
+    schedules: Annotated[
+        tuple[when.ScheduleSpec, ...],
+        meta("Several schedules instead of `schedule`.", anything=True, max_length=MOST_SCHEDULES),
+    ] = ()
+    exclude: Annotated[
+        tuple[when.ScheduleSpec, ...],
+        meta("Schedules whose slots are left out.", anything=True, max_length=MOST_SCHEDULES),
+    ] = ()
     dst: Annotated[ClockChanges | None, meta("What a clock change does to times of day.")] = None
     calendar: Annotated[TaskCalendar | None, meta("As of a task: what becomes of slots on closed days.")] = None
-    timezone: Annotated[Any, meta("An IANA name or an offset such as +08:00.", anything=True)] = "UTC"
+    timezone: Annotated[str, meta("An IANA name or an offset such as +08:00.", anything=True)] = "UTC"
     quiet: Annotated[tuple[QuietHours, ...], meta("Quiet hours: slots in them are marked.", max_length=MOST_QUIET)] = ()
     count: Annotated[int, meta("How many slots.", ge=1, le=MOST_FIRES)] = 5
     since: Annotated[Moment | None, meta("Slots after this; now if it is left out.")] = msgspec.field(
@@ -114,6 +124,7 @@ class Previews:
         """The answer of `POST /schedules/preview`. Raises InvalidArgument with every wrong field."""
         at = ReadContext(Problems())
         asked = read_into(PreviewBody, given, at)
+        check_zone(given, at)
         if all(given.get(name) is None for name in ("schedule", "cron_expr", "schedules")):
             at.wrong("schedule", "is missing; expected a schedule, or a cron_expr")
         after = await self._store.now() if asked.since is None else asked.since

@@ -279,6 +279,10 @@ def _check_identity(given: Mapping[str, Any], values: Mapping[str, Any], at: Rea
             at.wrong(field, f"are more than {MOST_BYTES} bytes")
     kept = {field: value for field, value in values.get("meta", {}).items() if field in KeepFields.__struct_fields__}
     read_into(KeepFields, kept, ReadContext(at.problems, "meta"))
+    check_zone(given, at)
+
+
+def check_zone(given: Mapping[str, Any], at: ReadContext) -> None:
     if given.get("timezone") is not None:
         try:
             when.zone(given["timezone"])

@@ -52,7 +52,7 @@ _NO_TRIGGERS = ("(1419)", "(1142)", "(1227)")
 """How MySQL and MariaDB refuse a trigger to a user who may not make one."""
 
 Progress = Callable[[int], None]
-"""Is told how many rows have been copied."""
+"""Called with the number of rows copied so far."""
 Reader = Callable[[Callable[[], Work[Any]]], Awaitable[Any]]
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -399,7 +399,7 @@ async def cancel(source: SqlStore, destination: SqlStore | None) -> None:
             raise InvalidState("the destination has everything already; run `noonbell move` again to finish the move")
     q, variant = source.dialect, source._schema
     await apply(source, change_capture.reopen, q, variant)
-    # From here on what changes may not be noted: nobody goes on with this move, should the rest of this be cut off.
+    # From here on changes may go unnoted. A new token: if the rest is cut off, no other process can go on with the copy so far.
     await apply(source, move_state.write, MovePhase.PREPARING, move_token=secrets.token_hex(8))
     await end_own_pause(source)
     failpoint.hit("K56")

@@ -138,7 +138,7 @@ _PLANS_KEPT = 30.0
 _PATIENCE = 10.0
 """Seconds that a statement may take, and that a server which holds still can keep a caller waiting."""
 _STARTED = "extract(epoch from pg_postmaster_start_time())::text"
-"""Tells one server from another, whatever the session's time zone."""
+"""Tells one start of a server from another; an epoch, because the text of a time depends on the session's time zone."""
 _REMEMBERED = 2.0
 """Seconds for which claims expect more behind gates, or more steps, after they found some."""
 _AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)

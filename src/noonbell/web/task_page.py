@@ -1,7 +1,7 @@
 """The page of one task in six tabs (overview, runs, schedule, configuration, versions, activity), and the actions on
 it.
 
-Health is from the roll-ups; why it fails, and which runs were slow, is told of the newest runs, and says of how many.
+Health comes from the roll-ups. Why a task fails, and which runs were slow, comes from its newest runs; the page says how many.
 """
 
 from __future__ import annotations

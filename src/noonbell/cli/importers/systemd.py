@@ -177,7 +177,7 @@ def _target(service: Sections, options: ProgramOptions, found: Findings) -> dict
     if ";" in words:
         raise Refused("its ExecStart has several commands; a flow has several steps")
     if "@" in starts[0][: len(starts[0]) - len(line)]:
-        del words[1:2]  # what the program is told that it is called
+        del words[1:2]  # the name that the program gets as its own: its argv[0]
     words = [*words[:1], *(filled for word in words[1:] for filled in _filled(word, env))]
     if settings.get("EnvironmentFile"):
         found.changes.append("EnvironmentFile is left out: the worker's own file says what its commands see")

@@ -368,14 +368,18 @@ class NextListInput(TypedDict):
 
 
 class PreviewWriteInput(TypedDict):
-    schedule: NotRequired[Any]
-    cron_expr: NotRequired[Any]
-    cron_dialect: NotRequired[Any]
-    schedules: NotRequired[Any]
-    exclude: NotRequired[Any]
+    schedule: NotRequired[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput | None]
+    cron_expr: NotRequired[str | None]
+    cron_dialect: NotRequired[Literal["standard", "cronjob", "quartz"] | None]
+    schedules: NotRequired[
+        Sequence[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput]
+    ]
+    exclude: NotRequired[
+        Sequence[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput]
+    ]
     dst: NotRequired[ClockChangesInput | None]
     calendar: NotRequired[TaskCalendarInput | None]
-    timezone: NotRequired[Any]
+    timezone: NotRequired[str]
     quiet: NotRequired[Sequence[QuietHoursInput]]
     count: NotRequired[int]
     from_: NotRequired[str | None]

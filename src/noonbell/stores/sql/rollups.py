@@ -341,7 +341,7 @@ def busiest(q: Dialect, kind: Scope, since: Instant, until: Instant, limit: int)
 
 
 def failed_tasks(since: Instant, until: Instant, limit: int) -> Work[list[TaskId]]:
-    """Looked for in rows of days: two for each task of the last 24 hours, whatever it ran."""
+    """Read from the rows of days: the last 24 hours are two rows for each task, however often it ran."""
     signs = {f"sign{place}": f'%"{status}":%' for place, status in enumerate(sorted(_FAILED))}
     rows = yield Fetch(
         "select name, '' as data from (select distinct name from rollups where seconds = :seconds and at >= :day"
