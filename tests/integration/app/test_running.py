@@ -26,6 +26,7 @@ from noonbell import App, Context, Fail, RunFailed
 from noonbell.errors import InvalidArgument, InvalidState, StoreUnavailable
 from noonbell.model.request import Publication
 from noonbell.model.task import TaskId
+from noonbell.stores import open_store
 
 boxed = App("boxed")
 
@@ -172,6 +173,26 @@ async def test_a_schedule_in_code_fires(sqlite_url: str):
 
     async with app.running(sqlite_url):
         await asyncio.wait_for(fired.wait(), 60)
+
+
+async def test_a_cycle_of_jobs_and_flows_in_code_is_named_and_none_of_them_is_written(sqlite_url: str):
+    app = App()
+
+    @app.job(after="nightly")
+    async def extract() -> int:
+        return 1
+
+    @app.job
+    async def load() -> int:
+        return 1
+
+    app.flow("nightly", app.flow.chain(load.request(), load.request()), after=extract)
+    with pytest.raises(InvalidArgument, match=r"makes a cycle: extract → nightly → extract"):
+        await app.connect(sqlite_url)
+    store = open_store(sqlite_url)
+    await store.open()
+    assert await store.tasks_named(["extract", "load", "nightly"]) == {}
+    await store.close()
 
 
 async def test_without_the_scheduler_only_what_is_published_runs(sqlite_url: str):
