@@ -22,7 +22,7 @@ EXPLAINED = ROOT / "docs" / "explanation" / "security.md"
 MAP = ROOT / "docs" / "reference" / "security-map.md"
 
 RULES = [f"S{number}" for number in range(1, 42)]
-DATA_RULES = [f"D{number}" for number in range(1, 15)]
+DATA_RULES = [f"D{number}" for number in range(1, 16)]
 
 HALF = {
     "S13": "projects: a scope is by labels, queues and job types",

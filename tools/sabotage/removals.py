@@ -44,6 +44,11 @@ SUBSCRIPTIONS = "integration/test_subscriptions.py"
 STORED_SUBSCRIPTIONS, QUIET, CALENDARS = (
     f"conformance/store/test_{name}.py" for name in ("subscriptions", "quiet", "calendars")
 )
+WENT_BACK, HOSTS, DISK = (
+    "conformance/store/test_went_back.py",
+    "unit/stores/test_hosts.py",
+    "integration/test_sqlite_disk.py",
+)
 LOCKS, DURABILITY, CUT_OFF = (f"integration/test_{name}.py" for name in ("locks", "durability", "cut_off_steps"))
 
 
@@ -1516,5 +1521,83 @@ REMOVALS: Final[tuple[Removal, ...]] = (
             "return Carried(best, ())",
         ),
         "unit/when/test_calendar.py::test_a_change_while_slots_wait_leaves_out_what_is_done",
+    ),
+    # D15: the store that nodes work on is the only one, and all of it is there
+    _cut(
+        *("D15", "a store that went back goes on as if nothing had happened", "stores/sql/pulses.py"),
+        *("return found.at < self.at", "return False"),
+        f"{WENT_BACK}::test_a_node_that_remembers_more_notes_the_stretch_once",
+        "integration/test_store_went_back.py::test_an_asynchronous_standby_repeats_no_slot_that_must_not_be_repeated",
+    ),
+    _cut(
+        *(
+            "D15",
+            "an at-most-once run that waits is carried out once more on a store that went back",
+            "stores/sql/pulses.py",
+        ),
+        *("skipped = yield from _skip_waiting(q, cache, now)", "skipped = 0"),
+        f"{WENT_BACK}::test_what_may_have_been_delivered_is_skipped_if_it_must_not_be_twice",
+        f"{WENT_BACK}::test_a_run_that_was_handed_back_before_is_skipped_as_well",
+    ),
+    _cut(
+        *("D15", "a slot of an at-most-once task is run once more on a store that went back", "stores/sql/pulses.py"),
+        *("skipped += yield from _skip_due(q, cache, now)", "skipped += 0"),
+        f"{WENT_BACK}::test_what_may_have_been_delivered_is_skipped_if_it_must_not_be_twice",
+    ),
+    _cut(
+        *("D15", "a lease of a store that went back counts as not begun", "stores/sql/pulses.py"),
+        *("(row.run_id, row.flags | RunFlag.BEGUN)", "(row.run_id, row.flags)"),
+        f"{WENT_BACK}::test_a_lease_that_had_not_begun_counts_as_begun",
+    ),
+    _cut(
+        *("D15", "of two primaries the one that was promoted earlier is taken", "stores/hosts.py"),
+        *("highest = max(state.timeline", "highest = min(state.timeline"),
+        f"{HOSTS}::test_the_highest_timeline_is_taken_and_the_other_is_named",
+        "integration/test_several_hosts.py::test_postgres_is_found_again_after_a_fail_over_and_an_old_primary_is_not_taken",
+    ),
+    _both(
+        *("D15", "of two hosts that both take writes the first is taken"),
+        (
+            ("stores/hosts.py", "    if len(rivals) > 1:\n", "    if False:\n"),
+            ("stores/hosts.py", "(chosen,) = rivals", "chosen, *_ = rivals"),
+        ),
+        f"{HOSTS}::test_two_that_take_writes_are_refused",
+        "integration/test_several_hosts.py::test_two_primaries_of_postgres_are_refused",
+    ),
+    _cut(
+        *("D15", "a primary from before a promotion that was seen is taken", "stores/hosts.py"),
+        *("    if chosen.timeline < timeline:\n", "    if False:\n"),
+        f"{HOSTS}::test_a_timeline_below_the_one_that_was_seen_is_refused",
+    ),
+    _cut(
+        *("D15", "another server behind a pooler is not looked at", "stores/postgres.py"),
+        *("if self._server is not None:\n            sql +=", "if False:\n            sql +="),
+        "integration/test_pgbouncer.py::test_a_server_that_has_taken_the_place_of_another_behind_the_pooler_is_looked_at",
+    ),
+    _cut(
+        *("D15", "a store that a move has closed takes writes", "stores/sql/change_capture.py"),
+        *('{text} from {gate}"', '{text}"'),
+        "integration/test_closed_store.py::test_a_write_into_a_closed_store_names_the_move",
+    ),
+    _cut(
+        *("D15", "a node starts on a store that a move has not filled yet", "stores/sql/move_state.py"),
+        *("            case MovePhase.FILLING:\n", "            case MovePhase.PREPARING:\n"),
+        "acceptance/test_backup.py::test_a_restore_that_is_killed_goes_on_and_a_copy_can_be_an_installation_of_its_own",
+    ),
+    _cut(
+        *("D15", "SQLite goes on in a file that is gone", "stores/sqlite_disk.py"),
+        *("    if found != opened:\n", "    if False:\n"),
+        f"{DISK}::test_nothing_is_acknowledged_once_the_file_is_gone",
+        f"{DISK}::test_a_file_that_was_replaced_by_a_copy_is_not_worked_on",
+    ),
+    _cut(
+        *("D15", "SQLite is kept where locks have no effect", "stores/sqlite_disk.py"),
+        *("    if not locks_hold(folder):\n", "    if False:\n"),
+        f"{DISK}::test_a_file_system_whose_locks_have_no_effect_is_refused",
+    ),
+    _cut(
+        *("D15", "a slot may have a run in each partition", "stores/sql/unique_runs.py"),
+        *("                if rows:\n", "                if rows and not column:\n"),
+        "integration/test_partitions.py::test_a_slot_and_a_key_have_one_run_over_all_partitions",
     ),
 )
