@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 
 from bench import (
     burst,
@@ -54,30 +55,37 @@ SECTIONS: dict[str, tuple[str, Callable[[Asked], str]]] = {
     "events": ("Events", lambda a: events.table(events.QUICK if a.quick else events.FULL, a.rounds)),
     "rollups": ("Roll-ups", lambda a: rollups.table(rollups.QUICK if a.quick else rollups.FULL, a.rounds)),
     "pages": ("Every list page", lambda a: pages.table(pages.QUICK if a.quick else pages.FULL, a.rounds)),
-    "growth": ("A store that grows", lambda a: growth.table(growth.QUICK if a.quick else growth.FULL)),
-    "move": ("Moves to another database", lambda a: moves.table(moves.QUICK if a.quick else moves.FULL)),
     "simulate": ("A year of schedules, simulated", lambda a: simulate.table(quick=a.quick)),
     "hostile": ("Hostile bodies, and `livez` meanwhile", lambda _: hostile.table()),
     "cli": ("The command line", lambda _: cli.table()),
 }
-"""By name: the title, and what measures it and makes the table. `speed` is not here: its stages are written one by one."""
-SPEED = "Speed beside the peers"
+"""By name: the title, and what measures it and makes the table."""
+STAGED: dict[str, tuple[str, ModuleType]] = {
+    "speed": ("Speed beside the peers", speed),
+    "growth": ("A store that grows", growth),
+    "move": ("Moves to another database", moves),
+}
+"""Those whose stages are measured and written one by one."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description="Noonbell beside its peers and the raw drivers."
     )
-    parser.add_argument("what", nargs="?", default="all", choices=["speed", *SECTIONS, "all"])
+    parser.add_argument("what", nargs="?", default="all", choices=[*STAGED, *SECTIONS, "all"])
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="small samples, one round: a look, not a measurement")
-    size.add_argument("--smoke", action="store_true", help="of speed: next to nothing, to see whether it works")
+    size.add_argument(
+        "--smoke", action="store_true", help="of speed, growth and move: next to nothing, to see whether it works"
+    )
     parser.add_argument("--rounds", type=int, help="rounds of each contender (3; with --quick 1)")
-    parser.add_argument("--only", choices=speed.STAGES, help="of speed, this stage")
+    parser.add_argument("--only", metavar="STAGE", help="of speed, growth or move, this stage")
     parser.add_argument("--write", action="store_true", help="into docs/reference/bench-results.md too")
     args = parser.parse_args()
-    if (args.only or args.smoke) and args.what != "speed":
-        parser.error("--only and --smoke go with speed: python -m bench speed --only STAGE")
+    if (args.only or args.smoke) and args.what not in STAGED:
+        parser.error("--only and --smoke go with speed, growth and move: python -m bench speed --only STAGE")
+    if args.only and args.only not in (stages := STAGED[args.what][1].STAGES):
+        parser.error(f"--only of {args.what}: one of {', '.join(stages)}")
     scale = Scale.SMOKE if args.smoke else Scale.QUICK if args.quick else Scale.FULL
     if args.write and scale is not Scale.FULL:
         parser.error("--write keeps measurements: not those of --quick or --smoke")
@@ -88,8 +96,9 @@ def main() -> None:
     start = time.monotonic()
     run = f"{command_line(asked.rounds)}\n\n{machine()}"
     print(f"# Bench\n\n{run}", flush=True)
-    if args.what in ("speed", "all"):
-        measure_speed(args.only, scale, asked.rounds, write=args.write)
+    for name, (title, stages) in STAGED.items():
+        if args.what in (name, "all"):
+            measure_staged(title, stages, args.only, scale, asked.rounds, write=args.write)
     for name, (title, measured) in SECTIONS.items():
         if args.what in (name, "all"):
             text = measured(asked)
@@ -99,16 +108,16 @@ def main() -> None:
     progress(f"done in {time.monotonic() - start:.0f} s")
 
 
-def measure_speed(only: str | None, scale: Scale, rounds: int, *, write: bool) -> None:
+def measure_staged(title: str, stages: ModuleType, only: str | None, scale: Scale, rounds: int, *, write: bool) -> None:
     """Each stage is written when it has ended: what stops a later one does not undo it."""
-    found: speed.Lines = {}
-    for name in speed.STAGES:
+    found: results.Lines = {}
+    for name in stages.STAGES:
         if only in (None, name):
-            found[name] = speed.measure(name, scale, rounds)
+            found[name] = stages.measure(name, scale, rounds)
             if write:
-                kept = speed.read(results.measured(results.FILE.read_text(), SPEED))
-                results.write(SPEED, f"{machine()}\n\n{speed.table(kept | found)}")
-    section(SPEED, speed.table(found))
+                kept = results.of_stages(results.measured(results.FILE.read_text(), title), stages.STAGES)
+                results.write(title, f"{machine()}\n\n{stages.table(kept | found)}")
+    section(title, stages.table(found))
 
 
 def section(title: str, text: str) -> None:

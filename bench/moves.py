@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import re
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,10 @@ from bench import databases, ours
 from bench.filling import writer
 from bench.http import Arrival, Sink, serving, sinking
 from bench.lag import slot_of, verdict
+from bench.results import staged
 from bench.rounds import Failed, progress
-from bench.tables import markdown
+from bench.speed.scale import Scale
+from bench.tables import line
 from noonbell import when
 from noonbell.clock import SECOND, SystemClock
 from noonbell.model.target_kind import ExecType
@@ -35,7 +39,8 @@ FIRING = 20
 """Tasks that have a slot each second."""
 GOAL = 5.0
 """Seconds that the pause may take."""
-LEGS = (("sqlite", "postgres"), ("postgres", "mariadb"))
+CAUGHT_UP = 120
+"""Seconds, at most, until the slots that came due during the stop have arrived: what has not by then is lost."""
 COMMAND = str(Path(sys.executable).with_name("noonbell"))
 _BATCH = 50_000
 _COLUMNS = {
@@ -56,13 +61,15 @@ class Size:
     runs: int
 
 
-FULL = Size(tasks=5_000, runs=1_000_000)
-QUICK = Size(tasks=200, runs=20_000)
+BY_SCALE = {
+    Scale.FULL: Size(tasks=5_000, runs=1_000_000),
+    Scale.QUICK: Size(tasks=200, runs=20_000),
+    Scale.SMOKE: Size(tasks=50, runs=2_000),
+}
 
 
 @dataclass(frozen=True)
 class Leg:
-    title: str
     rows: int
     again: int
     seconds: float
@@ -70,36 +77,58 @@ class Leg:
     pause: float
     rest: int
     audit: str
+    lost: int = -1
+    doubled: int = -1
+    due: int = -1
+    """Slots, from the first to the last that arrived at the target."""
+
+    @property
+    def cells(self) -> list[str]:
+        times = [f"{self.seconds:.0f} s", f"{self.drained:.1f} s", f"{self.pause:.2f} s"]
+        counts = [f"{self.rest:,}", verdict(self.pause <= GOAL), f"{self.due:,}", str(self.lost), str(self.doubled)]
+        return [f"{self.rows:,}", f"{self.again:,}", *times, *counts, self.audit]
 
 
-def table(size: Size) -> str:
-    rows, said = [], []
-    for number, (source, to) in enumerate(LEGS):
-        leg, (lost, doubled, slots) = measure(source, to, size, is_killed=number == 0)
-        figures = [
-            f"{leg.rows:,}",
-            f"{leg.again:,}",
-            f"{leg.seconds:.0f} s",
-            f"{leg.drained:.1f} s",
-            f"{leg.pause:.2f} s",
-        ]
-        rows.append([leg.title, *figures, f"{leg.rest:,}", verdict(leg.pause <= GOAL), leg.audit])
-        said.append(f"{leg.title}: {slots:,} slots were due at the target meanwhile: {lost} lost, {doubled} doubled.")
-    head = ["from, to", "rows", "copied again", "copy", "drain", "pause", "rows in it", f"≤ {GOAL:g} s", "audit"]
-    return "\n\n".join([markdown(head, rows, right=(1, 2, 3, 4, 5, 6)), *said])
+STAGES = {"sqlite-to-postgres": ("sqlite", "postgres", True), "postgres-to-mariadb": ("postgres", "mariadb", False)}
+"""By name: from, to, and whether the first move is killed in the middle of the copy."""
+HEAD = (
+    *("from, to", "rows", "copied again", "copy", "drain", "pause", "rows in it", f"≤ {GOAL:g} s"),
+    *("slots meanwhile", "lost", "doubled", "audit"),
+)
 
 
-def measure(source: str, to: str, size: Size, *, is_killed: bool) -> tuple[Leg, tuple[int, int, int]]:
-    """The move, and its slots: (lost, doubled, due)."""
+def table(lines: Mapping[str, Sequence[str]]) -> str:
+    return staged(HEAD, STAGES, lines, right=(1, 2, 3, 4, 5, 6, 8, 9, 10))
+
+
+def measure(name: str, scale: Scale, rounds: int) -> list[str]:
+    source, to, is_killed = STAGES[name]
+    size = BY_SCALE[scale]
+    began = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, load {os.getloadavg()[0]:.1f}{scale.said}"
+    leg = move(source, to, size, is_killed=is_killed)
+    how = "killed once in the middle of the copy, and given again" if is_killed else "in one go"
+    return [line([name, *leg.cells]), f"- {name}: {began}; {size.tasks:,} tasks, {size.runs:,} runs; {how}."]
+
+
+def move(source: str, to: str, size: Size, *, is_killed: bool) -> Leg:
     with ExitStack() as stack:
         places = {store: stack.enter_context(databases.fresh(store)) for store in (source, to)}
         sink = stack.enter_context(sinking())
         progress(f"move: filling a store with {size.tasks:,} tasks and {size.runs:,} runs")
         asyncio.run(_fill(source, places[source], sink, size))
         leg = _leg(places, sink, source, to, is_killed=is_killed)
+        progress("move: what came due meanwhile arrives")
+        since = time.time()
         with serving(to, places[to]):
-            sink.wait_for(sink.span()[0] + 5 * FIRING, 60)
-        return leg, _account(sink.arrivals())
+            while not _has_all(arrivals := sink.arrivals(), since) and time.time() < since + CAUGHT_UP:
+                time.sleep(1)
+        lost, doubled, due = _account(arrivals)
+        return replace(leg, lost=lost, doubled=doubled, due=due)
+
+
+def _has_all(arrivals: Sequence[Arrival], since: float) -> bool:
+    """Whether slots of later than this have arrived, and none before them is missing."""
+    return max(map(slot_of, arrivals)) > since + 5 and not _account(arrivals)[0]
 
 
 async def _fill(kind: str, url: str, sink: Sink, size: Size) -> None:
@@ -175,8 +204,8 @@ def _leg(places: dict[str, str], sink: Sink, source: str, to: str, *, is_killed:
         if is_killed:
             killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             assert killed.stderr is not None
-            for line in killed.stderr:
-                if line.startswith("runs:"):
+            for said in killed.stderr:
+                if said.startswith("runs:"):
                     break
             killed.kill()
             killed.wait()
@@ -185,8 +214,8 @@ def _leg(places: dict[str, str], sink: Sink, source: str, to: str, *, is_killed:
         assert moved.stdout is not None
         told: list[str] = []
         seconds = 0.0
-        for line in moved.stdout:
-            told.append(line)
+        for said in moved.stdout:
+            told.append(said)
             seconds = seconds or time.monotonic() - began
         if moved.wait() != 0:
             raise Failed(f"{title}: {''.join(told)}")
@@ -203,7 +232,7 @@ def _read(title: str, text: str, seconds: float) -> Leg:
         raise Failed(f"{title}: {text}")
     audit = text.strip().splitlines()[-1].removeprefix("audit: ")
     drained, pause, rest = float(cut[1]), float(cut[2]), int(cut[3])
-    return Leg(title, int(copied[1]), int(copied[2]), seconds - drained - pause, drained, pause, rest, audit)
+    return Leg(int(copied[1]), int(copied[2]), seconds - drained - pause, drained, pause, rest, audit)
 
 
 def _url(store: str, place: str) -> str:
@@ -226,9 +255,8 @@ def main() -> None:
     parser.add_argument("to", choices=databases.STORES)
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
-    leg, (lost, doubled, slots) = measure(args.source, args.to, QUICK if args.quick else FULL, is_killed=False)
-    print(leg)
-    print(f"{slots:,} slots: {lost} lost, {doubled} doubled")
+    scale = Scale.QUICK if args.quick else Scale.FULL
+    print(move(args.source, args.to, BY_SCALE[scale], is_killed=False))
 
 
 if __name__ == "__main__":

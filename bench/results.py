@@ -7,7 +7,10 @@ met, what a figure means. A run with `--write` replaces the first part of its ow
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+
+from bench.tables import markdown
 
 FILE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "bench-results.md"
 KEPT = "<!-- Written by hand; `--write` keeps it. -->"
@@ -28,6 +31,26 @@ def replaced(document: str, title: str, text: str) -> str:
     kept = f"\n\n{KEPT}\n\n{by_hand.strip()}" if mark else ""
     sections[title] = f"{text.strip()}{kept}"
     return preamble + "".join(f"\n\n## {name}\n\n{body.strip()}" for name, body in sections.items()) + "\n"
+
+
+Lines = dict[str, list[str]]
+"""By stage: the lines of its rows, then those of its notes."""
+
+
+def staged(head: Sequence[str], stages: Iterable[str], lines: Mapping[str, Sequence[str]], right: Sequence[int]) -> str:
+    """The rows of all stages in one table, in the order of the stages, then all notes."""
+    ordered = [each for name in stages for each in lines.get(name, ())]
+    rows = [each for each in ordered if each.startswith("|")]
+    return "\n".join(
+        [*markdown(head, [], right).splitlines(), *rows, "", *(each for each in ordered if each not in rows)]
+    )
+
+
+def of_stages(text: str, stages: Iterable[str]) -> Lines:
+    """The lines of each stage out of such a text: what a run of other stages leaves as it is."""
+    every = text.splitlines()
+    found = {name: [each for each in every if each.startswith((f"| {name} |", f"- {name}: "))] for name in stages}
+    return {name: each for name, each in found.items() if each}
 
 
 def write(title: str, text: str) -> None:

@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
+from bench.results import staged
 from bench.rounds import progress
 from bench.speed import calls, flows, keys, limits, pick_up, processes, tasks, throughput
 from bench.speed.rows import Found, Row
 from bench.speed.scale import Scale
-from bench.tables import NONE, line, markdown
+from bench.tables import NONE, line
 
 STAGES: dict[str, Callable[[Scale, int], Found]] = {
     "drain-postgresql": throughput.drain_postgresql,
@@ -34,23 +35,9 @@ STAGES: dict[str, Callable[[Scale, int], Found]] = {
 
 HEAD = ["stage", "work", "Noonbell", "beside it, in the same run", "Noonbell ÷ it", "wanted", "verdict"]
 
-Lines = dict[str, list[str]]
-"""By stage: the lines of its rows, then those of its notes."""
-
 
 def table(lines: Mapping[str, Sequence[str]]) -> str:
-    """All rows in one table, in the order of the stages, then all notes."""
-    ordered = [each for name in STAGES for each in lines.get(name, ())]
-    head = markdown(HEAD, [], right=(2, 4, 5)).splitlines()
-    rows = [each for each in ordered if each.startswith("|")]
-    return "\n".join([*head, *rows, "", *(each for each in ordered if each not in rows)])
-
-
-def read(text: str) -> Lines:
-    """The lines of each stage out of such a text: what a run of other stages leaves as it is."""
-    every = text.splitlines()
-    found = {name: [each for each in every if each.startswith((f"| {name} |", f"- {name}: "))] for name in STAGES}
-    return {name: each for name, each in found.items() if each}
+    return staged(HEAD, STAGES, lines, right=(2, 4, 5))
 
 
 def measure(name: str, scale: Scale, rounds: int) -> list[str]:

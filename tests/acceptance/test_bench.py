@@ -62,10 +62,21 @@ def test_growth_loses_and_doubles_nothing_at_a_small_size(postgres_url):
     sizes = {"tasks": 5_000, "hourly": 36_000, "burst": 200, "seconds": 10, "history": 40_000, "convert": 15_000}
     command = [sys.executable, "-m", "bench.growth", *(f"--{name}={size}" for name, size in sizes.items())]
     servers = {"NOONBELL_BENCH_POSTGRES": postgres_url}
+    prepared = subprocess.run(
+        [*command, "--prepare", "--only=history"],
+        cwd=ROOT,
+        env=os.environ | servers,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert prepared.returncode == 0, prepared.stderr
+    assert prepared.stdout == ""
     done = subprocess.run(command, cwd=ROOT, env=os.environ | servers, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    rows = {line.split(" | ")[0].removeprefix("| "): line.split(" | ")[2] for line in done.stdout.splitlines()[2:]}
+    rows = {line.split(" | ")[1]: line.split(" | ")[3] for line in done.stdout.splitlines()[2:]}
     (slots,) = [found for name, found in rows.items() if name.startswith("slots meanwhile")]
     assert slots == "0 lost, 0 doubled"
     assert rows["hourly tasks spread evenly: how late a run starts"].endswith("; 0 not made")
-    assert len(rows) == 13
+    assert len(rows) == 16
+    assert "runs, from" not in done.stderr  # of history: made before

@@ -58,8 +58,8 @@ def test_a_stage_replaces_its_own_lines_of_the_table_of_speed():
         "once": ["| once | due | 2 |", "- once: fine."],
     }
     text = speed.table(lines)
-    assert speed.read(text) == lines
-    again = speed.table(speed.read(text) | {"once": ["| once | due | 3 |"]})
+    assert results.of_stages(text, speed.STAGES) == lines
+    again = speed.table(results.of_stages(text, speed.STAGES) | {"once": ["| once | due | 3 |"]})
     assert "| once | due | 3 |" in again
     assert "fine" not in again
     assert "| drain-postgresql | drain | 1 |" in again
