@@ -17,9 +17,12 @@ import asyncpg
 import pytest
 
 from acceptance.harness import Answer, Nodes, ServerNode, Target, until
+from integration.private_servers import PrivateServer, missing, private_servers
+from integration.test_galera import say
 from integration.test_lock_waits import HOLD, damage, held_on_mariadb, held_on_postgres
 from noonbell.clock import SystemClock, rfc3339
 from services import forked
+from services.launch import Unavailable
 from services.probe import connect_mysql
 
 pytestmark = pytest.mark.slow
@@ -213,3 +216,45 @@ def test_an_error_that_no_code_expects_makes_a_node_unready(
     ready(node)
     assert len(lines(node, "not ready: ")) == 1, node.log
     assert "Traceback" not in node.log, node.log
+
+
+async def alone_from_now_on(server: PrivateServer) -> None:
+    """It takes itself for the cluster. Not by `say`: even a commit is refused for a moment."""
+    connection = await connect_mysql(server.command.url)
+    await connection.cursor().execute("set global wsrep_provider_options = 'pc.bootstrap=1'")
+    connection.close()
+
+
+@pytest.mark.full
+def test_a_galera_server_without_a_quorum_makes_a_node_unready(nodes: Nodes, target: Target):
+    """It answers, and lets nobody read or write: what asks whether it is there does not see that. Errors 1047 and 1180."""
+    with private_servers() as servers:
+        try:
+            first, other = servers.galera(2)
+        except (FileNotFoundError, Unavailable, TimeoutError) as error:
+            missing(error)
+        asyncio.run(say(first, "create database stalled character set utf8mb4"))
+        node = nodes.start(first.command.url.removesuffix("/mysql") + "/stalled")
+        task = each_second(node, target)
+        other.kill()
+        told = unready(node, "WSREP").json
+        assert told["code"] == "UNAVAILABLE"
+        assert node.call("GET", "/livez").status == 200
+        refused = node.call("GET", f"/tasks/{task}")
+        assert (refused.status, refused.json["code"]) == (503, "UNAVAILABLE")
+        middle = SystemClock().now() // 1_000_000 * 1_000_000 + 1_000_000
+        until(lambda: SystemClock().now() > middle + 1_000_000, "a slot in the middle of it to pass")
+        asyncio.run(alone_from_now_on(first))
+        ready(node)
+        target.wait_for("/ok", len(target.at("/ok")) + 2)
+        assert len(lines(node, "not ready: ")) == 1, node.log
+        assert "Traceback" not in node.log, node.log
+        said = ""
+
+        def explained() -> bool:
+            nonlocal said
+            said = node.ask("GET", f"/tasks/{task}/explain?at={rfc3339(middle)}")["message"]
+            return "could not be reached" in said and ("WSREP" in said or "Primary Component" in said)
+
+        until(explained, "the outage to be explained", 20)
+        assert node.stop() == 0
