@@ -26,8 +26,11 @@ SHARE: Final = 20
 """A long history is compared with one this many times shorter."""
 
 
+_OF_ONE: Final = "the runs of a task with a share of 1 in 1,000"
+
+
 async def make_history(url: str, task: int, count: int, begin: int, end: int, first: int = 0) -> None:
-    """Runs spread evenly over this time, those from `first` on: one in a hundred failed, a body for one in fifty."""
+    """Runs spread evenly over this time, those from `first` on: one in a hundred failed, one in 21 the first task's, a body for one in fifty."""
     names = {"task": task, "begin": begin, "step": (end - begin) // count, "first": "{first}", "last": "{last}"}
     await fill(
         url, f"{count:,} runs, from {first:,} on", first, count, [each.format(**names) for each in (_RUNS, _BODIES)]
@@ -40,7 +43,7 @@ _RUNS = (
     attempt, retry_count, lost_count, trouble, start_time, end_time, worker_id, response_code, result)
     select """
     + _ID
-    + """, {task} + n % 1000, 1, 'schedule', case when n % 100 = 0 then 'FAILED' else 'SUCCESS' end, {begin} + n::bigint * {step}, at, at, at,
+    + """, {task} + case when n % 21 = 0 then 0 else n % 1000 end, 1, 'schedule', case when n % 100 = 0 then 'FAILED' else 'SUCCESS' end, {begin} + n::bigint * {step}, at, at, at,
     at + 1000, 'default', 0, 1, 0, 0, case when n % 100 = 0 then 'FAILED' end, at, at + 1000, 'w', 200, '"' || repeat('x', 40) || '"'
     from (select n, {begin} + n::bigint * {step} as at from generate_series({first}, {last}) n) made
     on conflict do nothing"""
@@ -106,7 +109,7 @@ async def _measure(url: str, sizes: Sizes) -> list[list[str]]:
             f"buffers of {name}",
             runs,
             f"{many[name]}; with {sizes.history // SHARE:,}: {few[name]}",
-            "as with a twentieth",
+            f"at most {COUNTED:,} are counted" if name == _OF_ONE else "as with a twentieth",
         ]
         for name in few
     ]
@@ -152,11 +155,14 @@ async def _pages(url: str, task: int) -> dict[str, int]:
     store = Counting(url)
     await store.open()
     newest = (await store.runs(RunQuery(page_size=1, count_to=1))).items[0]
+
+    def of_task(task_id: int) -> RunQuery:
+        return RunQuery(look=LOOKED_AT, count_to=COUNTED, page_size=50, task_id=TaskId(task_id))
+
     asked: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
         "the newest runs": lambda: store.runs(RunQuery(look=LOOKED_AT, count_to=COUNTED, page_size=50)),
-        "the runs of a task": lambda: store.runs(
-            RunQuery(look=LOOKED_AT, count_to=COUNTED, page_size=50, task_id=task)
-        ),
+        "the runs of a task with a share of 1 in 20": lambda: store.runs(of_task(task)),
+        _OF_ONE: lambda: store.runs(of_task(task + 7)),
         "the runs that failed": lambda: store.runs(
             RunQuery(look=LOOKED_AT, count_to=COUNTED, page_size=50, status=(RunStatus.FAILED,))
         ),

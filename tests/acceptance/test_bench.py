@@ -78,5 +78,5 @@ def test_growth_loses_and_doubles_nothing_at_a_small_size(postgres_url):
     (slots,) = [found for name, found in rows.items() if name.startswith("slots meanwhile")]
     assert slots == "0 lost, 0 doubled"
     assert rows["hourly tasks spread evenly: how late a run starts"].endswith("; 0 not made")
-    assert len(rows) == 16
+    assert len(rows) == 17
     assert "runs, from" not in done.stderr  # of history: made before
