@@ -135,10 +135,10 @@ def test_a_run_that_no_worker_can_take_is_explained(noonbell, server):
     told = noonbell("run", "explain", str(run_id))
     assert told.code == 0
     assert told.out.startswith(
-        f"no_worker: Run {run_id} waits: no living worker of queue default knows job type send_mial."
+        f"no_worker: Run {run_id} waits: no connected worker of queue default knows job type send_mial."
     )
     assert noonbell("run", "explain", str(run_id), "-o", "json").json["cause"] == "no_worker"
-    assert noonbell("task", "explain", "mail").out.startswith(f"no_worker: Run {run_id} waits: no living worker")
+    assert noonbell("task", "explain", "mail").out.startswith(f"no_worker: Run {run_id} waits: no connected worker")
     assert noonbell("run", "explain", "1").code == 3
 
 
@@ -152,7 +152,7 @@ def test_a_new_task_whose_job_type_no_worker_knows_says_so(noonbell):
     made = noonbell("task", "create", "mail", "--every", "1h", "--job", "send_mial")
     assert (made.code, made.out.splitlines()[0]) == (0, "created mail, id 1; the next slots:")
     assert made.err.splitlines() == [
-        "no living worker of queue default knows job type send_mial: its runs wait for one",
+        "no connected worker of queue default knows job type send_mial: its runs wait for one",
         "  start one: noonbell worker --app MODULE:APP --queues default --store URL, as the server's",
     ]
     known = noonbell("task", "create", "tidy", "--every", "1h", "--job", "data_cleanup", "--set", "queue=system")
@@ -164,7 +164,7 @@ def test_waiting_for_a_run_that_no_worker_can_take_says_so(noonbell, server):
     server.create(name="mail", job_type="send_mial")
     ran = noonbell("trigger", "mail", "--wait", "--timeout", "3")
     assert (ran.code, ran.out) == (7, "")
-    assert ran.err.count("no living worker of queue default knows job type send_mial. They know data_cleanup.") == 1
+    assert ran.err.count("no connected worker of queue default knows job type send_mial. They know data_cleanup.") == 1
     assert ran.err.count("  noonbell doctor says how to start one; Ctrl-C ends this wait") == 1
     assert "still SCHEDULED after 3 s" in ran.err
 

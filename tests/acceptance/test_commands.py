@@ -21,7 +21,7 @@ def test_a_command_of_a_crontab_is_run_by_a_worker_that_allows_it(nodes, sqlite_
     (task,) = node.ask("GET", "/tasks")["items"]
     run_id = node.trigger(task["id"])
     waits = node.ask("GET", f"/runs/{run_id}/explain")
-    assert (waits["cause"], "carries out commands" in waits["message"]) == ("no_worker", True)
+    assert (waits["cause"], "runs commands" in waits["message"]) == ("no_worker", True)
     allowed.write_text(ALLOWED)
     allowed.chmod(0o600)
     worker("--commands", str(allowed), "--store", sqlite_url, "--worker-id", "runs-commands")

@@ -85,7 +85,7 @@ async def test_diagnostics_are_live_in_chinese_and_their_report_is_copied(node, 
     task = node.create(name="unserved", job_type="nobody", queue="lonely")
     node.trigger(task)
     node.ask("POST", "/queues/other/pause")  # an event that the page listens to
-    await expect(page.locator("[data-live=doctor]")).to_contain_text("队列 lonely 无人处理（1 个等待中）")
+    await expect(page.locator("[data-live=doctor]")).to_contain_text("没有工作节点处理队列 lonely（1 个等待中）")
     await page.get_by_role("button", name="复制报告").click()
     await expect(page.locator(".toast")).to_be_visible()
     assert "no worker serves queue lonely (1 waiting)" in await page.evaluate("navigator.clipboard.readText()")

@@ -198,7 +198,7 @@ async def test_without_a_file_the_server_runs_no_command_and_says_what_the_run_w
     run = await api.good("POST", "/tasks/name:a/trigger")
     explained = await api.good("GET", f"/runs/{run['run_id']}/explain")
     assert explained["cause"] == "no_worker"
-    assert "carries out commands" in explained["message"]
+    assert "runs commands" in explained["message"]
     assert not marker.exists()
 
 
@@ -342,7 +342,7 @@ async def test_a_user_that_is_not_in_the_file_is_refused(target: Make):
 async def test_a_worker_that_is_not_root_takes_no_other_user(target: Make, monkeypatch: pytest.MonkeyPatch):
     worker = target("*", users=[NOBODY])
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert "not root" in await refused(worker, command=["/bin/true"], user=NOBODY)
+    assert "does not run as root" in await refused(worker, command=["/bin/true"], user=NOBODY)
 
 
 @is_root

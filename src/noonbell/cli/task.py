@@ -179,7 +179,7 @@ def _warn_of_no_worker(remote: Remote, task_id: int, job_type: str) -> None:
         knows = worker["job_types"] is None or job_type in worker["job_types"]
         if worker["state"] == "running" and queue in worker["queues"] and knows:
             return
-    talk(f"no living worker of queue {queue} knows job type {job_type}: its runs wait for one")
+    talk(f"no connected worker of queue {queue} knows job type {job_type}: its runs wait for one")
     talk(f"  start one: noonbell worker --app MODULE:APP --queues {queue} --store URL, as the server's")
 
 

@@ -358,9 +358,9 @@ TEXTS: Mapping[str, str] = {
     "late_start": "{n} run is due and not started, waiting for {span}|{n} runs are due and not started, the first waiting for {span}",
     "slow": "run {run} has taken {seconds} s so far; usually {usual} s",
     "sla_ratio": "{ratio} % of its runs succeeded in {window}; the target is {wanted} %",
-    "sla_breached": "run {run} did not keep {rule}: by {deadline}",
-    "sla_foreseen": "run {run} is expected at {expected}; {rule} is {deadline}",
-    "sla_foreseen_usual": "run {run} at its usual {seconds} s is expected at {expected}; {rule} is {deadline}",
+    "sla_breached": "run {run} missed its service level ({rule}): the deadline was {deadline}",
+    "sla_foreseen": "run {run} is expected at {expected}; its deadline is {deadline} ({rule})",
+    "sla_foreseen_usual": "at its usual {seconds} s, run {run} is expected at {expected}; its deadline is {deadline} ({rule})",
     "test": "Channel {name} works: this is how alerts will arrive.",
     "store_away": "seen from {node}: {error}",
     "store_back": "seen from {node}: it was away for {span}",
@@ -404,10 +404,10 @@ _TITLES: Mapping[RuleKind, tuple[str, str]] = {
     RuleKind.LATE_START: ("{} starts late", "{} starts on time again"),
     RuleKind.OVERDUE: ("{} is overdue", "{} is on time again"),
     RuleKind.SLOW: ("{} takes longer than usual", "{} is no longer slow"),
-    RuleKind.STORE: ("the store does not answer", "the store answers again"),
-    RuleKind.SUBSCRIPTION: ("{} is disabled", "{} is active again, or gone"),
-    RuleKind.SLA_BREACHED: ("{} broke its service level", "{} keeps its service level again"),
-    RuleKind.SLA_FORESEEN: ("{} will break its service level", "{} keeps its service level"),
+    RuleKind.STORE: ("the store is not responding", "the store is responding again"),
+    RuleKind.SUBSCRIPTION: ("{} is disabled", "{} is active again, or was deleted"),
+    RuleKind.SLA_BREACHED: ("{} missed its service level", "{} meets its service level again"),
+    RuleKind.SLA_FORESEEN: ("{} is expected to miss its service level", "{} met its service level"),
 }
 
 

@@ -18,8 +18,7 @@ _ORDINALS = ("", "first", "second", "third", "fourth", "fifth")
 
 def cron(fields: Sequence[CronField], both_days: bool) -> str:
     shape = time_shape(fields)
-    when = [_time(shape), *_days(fields, both_days, isinstance(shape, Times))]
-    return " ".join(when)
+    return _time(shape) + "".join(_days(fields, both_days, isinstance(shape, Times)))
 
 
 def in_zone(sentence: str, zone: str, *, wall: bool = False) -> str:
@@ -90,15 +89,24 @@ def _shown_runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _days(fields: Sequence[CronField], both_days: bool, daily: bool) -> list[str]:
+    """What comes behind the time, each with what stands before it."""
     day, month, weekday = fields[3:]
     told = [f"on {tell(field)}" for field, tell in ((day, _dates), (weekday, _weekdays)) if not field.is_any]
     # Where either is enough, a field that matches every day leaves nothing to say.
-    phrases = [(" if also " if both_days else " or ").join(told)] if len(told) == 2 or (told and both_days) else []
-    if not phrases and daily:
-        phrases = ["every day"]
-    if not month.is_any:
-        phrases.append(f"in {_names(MONTHS, [n - 1 for n in values(month)])}")
-    return phrases
+    phrase = (" if also " if both_days else " or ").join(told) if len(told) == 2 or (told and both_days) else ""
+    if _is_range(phrase) and day.is_any:
+        phrase = f",{phrase.removeprefix('on')}"
+    elif phrase or daily:
+        phrase = f" {phrase or 'every day'}"
+    if month.is_any:
+        return [phrase]
+    months = _names(MONTHS, [n - 1 for n in values(month)])
+    return [phrase, f"{',' * phrase.startswith(',')} {'from' if _is_range(months) else 'in'} {months}"]
+
+
+def _is_range(names: str) -> bool:
+    """`Monday to Friday`, and nothing else."""
+    return " to " in names and not any(each in names for each in (" and ", ", ", " of ", " or "))
 
 
 def _dates(day: CronField) -> str:

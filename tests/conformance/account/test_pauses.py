@@ -38,7 +38,7 @@ async def test_slots_that_a_pause_made_late_or_dropped(
     assert [answer["cause"] for answer in found] == causes
     assert (found[0]["actor"], found[0]["since"]) == ("alice", rfc3339(at(30)))
     assert "from 2026-01-01 10:00:30+00:00 to 2026-01-01 10:04:05+00:00" in found[0]["message"]
-    assert found[0]["message"].endswith(" The reason that was given: the database moves.")
+    assert found[0]["message"].endswith(" Reason given: the database moves.")
 
 
 async def test_a_slot_that_is_due_and_one_that_is_to_come(store: Store, clock: ManualClock):
@@ -47,10 +47,10 @@ async def test_a_slot_that_is_due_and_one_that_is_to_come(store: Store, clock: M
     clock.set(at(65))
     due = await why(store, task, 60)
     assert (due["cause"], due["actor"], due["since"]) == ("paused", None, rfc3339(at(0)))
-    assert "is due and not planned: everything is paused" in due["message"]
+    assert "is due but not planned: everything has been paused" in due["message"]
     to_come = await why(store, task, 120)
     assert to_come["cause"] == "waiting"
-    assert "Everything is paused" in to_come["message"]
+    assert "Everything has been paused" in to_come["message"]
     assert (await why(store, task, None))["cause"] == "paused"
 
 
@@ -60,7 +60,7 @@ async def test_a_run_that_waits(store: Store, clock: ManualClock):
     await store.pause_installation("the database moves", by="alice")
     answer = await Explain(store).of_run(run_id)
     assert (answer["cause"], answer["actor"], answer["run_id"]) == ("paused", "alice", run_id)
-    assert f"Run {run_id} waits: everything is paused by alice" in answer["message"]
+    assert f"Run {run_id} waits: everything has been paused by alice" in answer["message"]
 
 
 async def test_a_run_that_waited(store: Store, clock: ManualClock):

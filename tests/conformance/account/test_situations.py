@@ -143,7 +143,7 @@ async def test_it_awaits_its_callback(store: Store, clock: ManualClock):
     await done(store, park(await claim_one(store), 300))
     answer = await why(store, task, 10)
     assert answer["cause"] == "running"
-    assert "callback is awaited until 2026-01-01 10:05:10" in answer["message"]
+    assert "waits for its callback until 2026-01-01 10:05:10" in answer["message"]
 
 
 async def test_it_is_tried_again_later(store: Store, clock: ManualClock):
@@ -152,7 +152,7 @@ async def test_it_is_tried_again_later(store: Store, clock: ManualClock):
     await done(store, retry(await claim_one(store), 30, error_message="busy"))
     answer = await why(store, task, 60)
     assert answer["cause"] == "running"
-    assert "(busy); it is tried again at 2026-01-01 10:01:30" in answer["message"]
+    assert "(busy); the next attempt starts at 2026-01-01 10:01:30" in answer["message"]
 
 
 async def test_it_waits_for_a_worker_to_have_a_hand_free(store: Store, clock: ManualClock):
@@ -189,7 +189,7 @@ async def test_it_is_no_slot(store: Store, clock: ManualClock):
     await plan_at(store, clock, 30)
     answer = await why(store, task, 15)
     assert (answer["cause"], answer["slot"], answer["run_id"]) == ("not_a_slot", None, None)
-    assert "before it is 2026-01-01 10:00:10+00:00, the one after it is 2026-01-01 10:00:20+00:00" in answer["message"]
+    assert "before it is 2026-01-01 10:00:10+00:00, the slot after it is 2026-01-01 10:00:20+00:00" in answer["message"]
 
 
 async def test_the_task_did_not_exist_yet(store: Store):
@@ -213,9 +213,9 @@ async def test_a_task_without_a_schedule_says_what_its_runs_wait_for(store: Stor
     first, second = await publish(store, task), await publish(store, task)
     answer = await why(store, task, None)
     assert (answer["cause"], answer["run_id"], answer["slot"]) == ("no_worker", first, None)
-    assert f"Run {first} waits: no living worker of queue default knows job type work." in answer["message"]
+    assert f"Run {first} waits: no connected worker of queue default knows job type work." in answer["message"]
     assert "They know other, third." in answer["message"]
-    assert "3 runs of the task wait." in answer["message"]
+    assert "3 runs of the task are waiting." in answer["message"]
     await store.register_worker(WorkerInfo(id="w2", incarnation="i2", queues=QUEUES))
     assert (await why(store, task, None))["cause"] == "waiting"
     leases = await claim(store)
@@ -243,7 +243,7 @@ async def test_a_retry_that_is_due_waits_for_a_worker_as_any_run_does(store: Sto
     task = await store.create_task(job(retry_policy=RetryPolicy(max_retries=3)))
     await publish(store, task)
     await done(store, retry(await claim_one(store), 5))
-    assert "is tried again at" in (await why(store, task, None))["message"]
+    assert "the next attempt starts at" in (await why(store, task, None))["message"]
     clock.advance(6)
     assert (await why(store, task, None))["cause"] == "no_worker"
 
@@ -485,7 +485,7 @@ async def test_no_worker_takes_it(store: Store, clock: ManualClock):
     await plan_at(store, clock, 10)
     answer = await why(store, task, 10)
     assert answer["cause"] == "no_worker"
-    assert "no living worker of queue default knows job type work" in answer["message"]
+    assert "no connected worker of queue default knows job type work" in answer["message"]
 
 
 async def test_no_worker_listens_to_its_queue(store: Store, clock: ManualClock):
@@ -494,7 +494,7 @@ async def test_no_worker_listens_to_its_queue(store: Store, clock: ManualClock):
     await plan_at(store, clock, 10)
     answer = await why(store, task, 10)
     assert answer["cause"] == "no_worker"
-    assert "no living worker takes runs from queue lonely" in answer["message"]
+    assert "no connected worker takes runs from queue lonely" in answer["message"]
 
 
 async def test_its_workers_are_too_old(store: Store, clock: ManualClock):
@@ -560,7 +560,7 @@ async def test_the_cap_of_catching_up(store: Store, clock: ManualClock):
     await store.plan(10, cap=5)
     answer = await why(store, task, 100)
     assert answer["cause"] == "catchup_cap"
-    assert "195 were left out" in answer["message"]
+    assert "195 were dropped, including this one" in answer["message"]
 
 
 async def test_no_node_was_planning(store: Store, clock: ManualClock):

@@ -288,7 +288,7 @@ async def test_explain_says_who_paused_it_why_until_when_and_that_it_was_resumed
     explain = Explain(store)
     now = await explain.of_task(task)
     assert (now["cause"], now["actor"]) == ("disabled", "alice")
-    assert "The reason that was given: the vendor is down." in now["message"]
+    assert "Reason given: the vendor is down." in now["message"]
     assert "It will be resumed at 2026-01-01 10:01:00+00:00." in now["message"]
     clock.set(at(60))
     await store.resume_due(100)

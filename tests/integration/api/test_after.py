@@ -197,7 +197,7 @@ async def test_explain_says_what_a_task_waits_for(api_everywhere: Api):
     await ended(api, clean, RunStatus.FAILED)
     message = (await explained(api, load, at=AT))[1]
     assert "clean of slot 2026-01-01 10:00:00" in message
-    assert message.endswith("ended FAILED, and this task follows it on success.")
+    assert message.endswith("ended FAILED; this task follows it on success.")
     await ended(api, clean, origin=Origin.BACKFILL)
     assert (await explained(api, load, at=AT))[0] in ("waiting", "no_worker")
     assert (await api.good("GET", f"/tasks/{load}/explain", params={"at": AT}))["run_id"] is not None
@@ -215,7 +215,7 @@ async def test_explain_says_why_nothing_followed(quick_api: Api):
     await quick_api.good("POST", f"/runs/{run['id']}/cancel")
     answer = await quick_api.good("GET", f"/tasks/{load}/explain", params={"at": run["scheduled_time"]})
     assert (answer["cause"], answer["blocking_run_id"]) == ("upstream", run["id"])
-    assert "and this task follows it on success: nothing followed." in answer["message"]
+    assert "but this task follows it on success: nothing followed." in answer["message"]
 
 
 async def test_explain_names_what_was_missing(quick_api: Api):
@@ -227,7 +227,7 @@ async def test_explain_names_what_was_missing(quick_api: Api):
         pass
     cause, message = await explained(quick_api, load, at=AT)
     assert cause == "upstream_missing"
-    assert "clean did not end as this task waits for" in message
+    assert "clean did not end as required" in message
 
 
 async def test_explain_says_that_a_change_of_after_ended_the_wait(quick_api: Api):
@@ -241,7 +241,7 @@ async def test_explain_says_that_a_change_of_after_ended_the_wait(quick_api: Api
     (run,) = (await quick_api.good("GET", f"/tasks/{load}/runs"))["items"]
     answer = await quick_api.good("GET", f"/runs/{run['id']}/explain")
     assert answer["cause"] == "upstream_missing"
-    assert answer["message"] == "Skipped: after of the task was changed while this run still waited for clean."
+    assert answer["message"] == "Skipped: the task's `after` was changed while this run was still waiting for clean."
     assert "仍在等待 clean" in (await quick_api.good("GET", f"/runs/{run['id']}/explain?lang=zh"))["message"]
 
 
@@ -249,9 +249,7 @@ async def test_explain_says_that_an_upstream_was_deleted(quick_api: Api):
     extract = await job(quick_api, "extract")
     load = await job(quick_api, "load", **following("extract"))
     await quick_api.good("DELETE", f"/tasks/{extract}?force=true")
-    message = (
-        "The task has no schedule: it runs after extract. extract was deleted: nothing of it will be followed any more."
-    )
+    message = "The task has no schedule: it runs after extract. extract was deleted: this task no longer follows it."
     assert await explained(quick_api, load) == ("not_a_slot", message)
 
 

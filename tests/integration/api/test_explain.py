@@ -59,11 +59,11 @@ async def test_a_flow_says_why_its_step_does_not_start(api_everywhere: Api):
     assert answer["cause"] == "running"
     alone = (await api.good("GET", f"/runs/{step['id']}/explain"))["message"].split(" It is step")[0]
     assert alone.startswith(f"Run {step['id']} waits: ")
-    assert answer["message"].endswith(f"Under way: a. {alone}")
+    assert answer["message"].endswith(f"Running: a. {alone}")
     await api.good("POST", "/pause", {"reason": "a new database"})
     message = (await api.good("GET", f"/runs/{flow}/explain"))["message"]
-    assert f"Run {step['id']} waits: everything is paused" in message
-    assert message.endswith("The reason that was given: a new database.")
+    assert f"Run {step['id']} waits: everything has been paused" in message
+    assert message.endswith("Reason given: a new database.")
 
 
 async def test_of_a_run_that_was_tried_again_it_is_told_when_its_first_attempt_started(api_everywhere: Api):

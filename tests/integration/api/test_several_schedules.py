@@ -53,7 +53,7 @@ async def test_a_preview_says_what_is_left_and_what_leaves_out_nothing(api: Api)
         "2026-12-28T08:00:00Z",
     ]
     assert told["description"] == (
-        "At 09:00 on Monday to Friday, Europe/Berlin; also at 09:00 every day, Europe/Berlin;"
+        "At 09:00, Monday to Friday, Europe/Berlin; also at 09:00 every day, Europe/Berlin;"
         " all except every minute on days 24 to 26 of the month in December, Europe/Berlin"
     )
     midnight = {"type": "cron", "expr": "0 0 25 12 *"}

@@ -303,7 +303,7 @@ async def test_a_traceback_keeps_its_lines_and_folds_the_frames_of_noonbell(api)
     await api.finish(await api.claim(), "FAILED", error_message="KeyError: 'total'", error_details=details)
     text = (await page(api, f"/runs/{run}")).replace("&#34;", '"').replace("&#39;", "'")
     assert '    row["total"]</code></pre>' in text
-    assert re.search(r'<details class="own-frames">\s*<summary>1 frame of Noonbell', text)
+    assert re.search(r'<details class="own-frames">\s*<summary>1 Noonbell frame', text)
     assert "\\n" not in re.sub(r'<div data-live="raw".*', "", text, flags=re.DOTALL)
     assert text.index("KeyError: 'total'</p>") < text.index('row["total"]')
 

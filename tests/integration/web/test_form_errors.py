@@ -56,7 +56,7 @@ async def test_no_limit_of_concurrency_is_said_in_a_word_and_an_emptied_box_is_t
     ("words", "said"),
     [
         ("every 10 seconds", "*/10 * * * * *"),
-        ("every 45 minutes", "Press Use it to save an interval: Every 45 minutes"),
+        ("every 45 minutes", "Press “Use it” to save an interval: Every 45 minutes"),
     ],
 )
 async def test_plain_words_are_refused_with_what_can_be_saved(api, words, said):

@@ -73,7 +73,7 @@ async def test_the_answer_the_pages_and_the_file_agree(everywhere):
     rows = list(csv.DictReader(io.StringIO(written.text)))
     assert [(row["task"], row["runs"], row["breaches_finish_within_seconds"]) for row in rows] == [("report", "4", "4")]
     run = found["breaches"][0]["run_id"] or found["breaches"][1]["run_id"]
-    for lang, said in (("en", "It broke its service level"), ("zh", "未达到服务水平")):
+    for lang, said in (("en", "It missed its service level"), ("zh", "未达到服务水平")):
         why = await api.good("GET", f"/runs/{run}/explain?lang={lang}")
         assert said in why["message"]
         assert said in await get(api, f"/runs/{run}", lang)

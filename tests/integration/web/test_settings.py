@@ -175,11 +175,11 @@ async def test_diagnostics_are_in_the_language_of_the_page_and_the_report_is_not
     await api.create(name="job", target_url=None, job_type="resize", queue="pdf")
     await api.trigger("name:job")
     text = await get(api, "/settings/diagnostics", "zh")
-    assert "队列 pdf 无人处理（1 个等待中）" in text
+    assert "没有工作节点处理队列 pdf（1 个等待中）" in text
     report = text.split('data-copy="Noonbell')[1].split('"')[0]
     assert "[ill] service: no worker serves queue pdf (1 waiting)" in report
     assert "no worker serves queue pdf" in await get(api, "/settings/diagnostics")
-    assert "队列 pdf 无人处理" in await get(api, "/", "zh")
+    assert "没有工作节点处理队列 pdf" in await get(api, "/", "zh")
 
 
 async def test_no_password_of_the_store_is_on_a_page(postgres_url):

@@ -81,7 +81,7 @@ async def test_on_lost_fail_ends_the_run(store: MemoryStore, clock: ManualClock,
     await sweeper.tick()
     run = await run_of(store, lease.run_id)
     assert (run.status, details_of(run)) == (S.FAILED, {"kind": "lost"})
-    assert run.error_message == "worker w1 was lost: its lease ran out"
+    assert run.error_message == "worker w1 was lost: its lease expired"
 
 
 @pytest.mark.parametrize(("begun", "status"), [(False, S.SCHEDULED), (True, S.FAILED)])

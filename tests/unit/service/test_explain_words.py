@@ -44,7 +44,7 @@ def test_a_sentence_is_filled_in():
     facts = {"blocking": "7"}
     assert (
         Translator("en")("finding.overlap", **facts)
-        == "Skipped: run 7 of the task was not over yet (overlap_action SKIP)."
+        == "Skipped: run 7 of the task had not ended yet (overlap_action SKIP)."
     )
     assert Translator("zh")("finding.overlap", **facts) == "已跳过：该任务的执行 7 尚未结束（overlap_action SKIP）。"
 

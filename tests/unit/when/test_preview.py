@@ -29,7 +29,7 @@ def test_slots_are_shown_in_utc_and_in_the_zone():
         ("2026-11-15T18:30:00Z", "2026-11-16T02:30:00+08:00"),
         ("2026-11-16T18:30:00Z", "2026-11-17T02:30:00+08:00"),
     )
-    assert shown.description == "At 02:30 on Monday to Friday, Asia/Shanghai"
+    assert shown.description == "At 02:30, Monday to Friday, Asia/Shanghai"
     assert shown.notes == ()
 
 

@@ -30,7 +30,17 @@ def cron(expr, tz="Asia/Shanghai"):
 @pytest.mark.parametrize(
     ("expr", "english", "chinese"),
     [
-        ("30 2 * * 1-5", "At 02:30 on Monday to Friday, Asia/Shanghai", "工作日 02:30（Asia/Shanghai）"),
+        ("30 2 * * 1-5", "At 02:30, Monday to Friday, Asia/Shanghai", "工作日 02:30（Asia/Shanghai）"),
+        (
+            "30 2 * 1 1-5",
+            "At 02:30, Monday to Friday, in January, Asia/Shanghai",
+            "每年 1 月工作日 02:30（Asia/Shanghai）",
+        ),
+        (
+            "0 9 * * 1-3,5",
+            "At 09:00 on Monday to Wednesday and Friday, Asia/Shanghai",
+            "每周一至周三、周五 09:00（Asia/Shanghai）",
+        ),
         ("30 2 * * *", "At 02:30 every day, Asia/Shanghai", "每天 02:30（Asia/Shanghai）"),
         ("*/5 * * * *", "Every 5 minutes", "每 5 分钟"),
         ("* * * * *", "Every minute", "每分钟"),
@@ -90,7 +100,7 @@ def cron(expr, tz="Asia/Shanghai"):
         ),
         (
             "*/10 9-17 * * 1-5",
-            "Every 10 minutes from 09:00 to 17:59 on Monday to Friday, Asia/Shanghai",
+            "Every 10 minutes from 09:00 to 17:59, Monday to Friday, Asia/Shanghai",
             "工作日 09:00 至 17:59 每 10 分钟（Asia/Shanghai）",
         ),
         ("0 8-18 * * *", "Every hour from 08:00 to 18:00, Asia/Shanghai", "08:00 至 18:00 每小时（Asia/Shanghai）"),
@@ -102,7 +112,7 @@ def cron(expr, tz="Asia/Shanghai"):
         ),
         (
             "1,2,40-45 1,5 * 6-8 *",
-            "At minutes 1, 2 and 40 to 45 of hours 1 and 5 in June to August, Asia/Shanghai",
+            "At minutes 1, 2 and 40 to 45 of hours 1 and 5 from June to August, Asia/Shanghai",
             "每年 6 至 8 月 1、5 点的第 1 至 2、40 至 45 分（Asia/Shanghai）",
         ),
         ("0 0 1-31 * MON", "At 00:00 every day, Asia/Shanghai", "每天 00:00（Asia/Shanghai）"),

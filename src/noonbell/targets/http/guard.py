@@ -31,7 +31,7 @@ DENIED = {
     "224.0.0.0/4": "multicast",
     "240.0.0.0/4": "reserved and broadcast",
     "::/128": "this host",
-    "64:ff9b:1::/48": "a NAT64 prefix that hides where it leads",
+    "64:ff9b:1::/48": "a NAT64 prefix that hides the real address",
     "fd00:42::42/128": "cloud metadata",
     "fd00:100::100:200/128": "cloud metadata",
     "fd00:a9fe:a9fe::1/128": "cloud metadata",

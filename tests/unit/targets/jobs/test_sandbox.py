@@ -104,9 +104,9 @@ async def test_extend_keeps_a_sandbox_beyond_its_timeout(bench):
     [
         ("fail", "fail", "no"),
         ("raise_error", "error", "KeyError: 'broken'"),
-        ("return_object", "invalid_result", "a object that JSON cannot hold"),
+        ("return_object", "invalid_result", "a object that cannot be stored as JSON"),
         ("exit_politely", "error", "SystemExit: 3"),
-        ("leave", "crash", "its process ended with exit code 3"),
+        ("leave", "crash", "its process exited with code 3"),
         ("segfault", "crash", "its process was killed by SIGSEGV"),
     ],
 )
@@ -180,7 +180,7 @@ async def test_an_app_that_cannot_be_imported_is_a_clear_failure(bench):
         )
     )
     ended = await run(bench, "nowhere")
-    assert "its process could not get ready" in ended.error_message
+    assert "its process failed to start" in ended.error_message
     assert "there.is.no.such.module" in ended.error_message
 
 
