@@ -46,7 +46,7 @@ MODULES = {
     "task_inputs": ("what is given of tasks and schedules",),
     "runs": ("runs", "stats", "callbacks", "calls"),
     "workers": ("queues", "workers", "worker protocol", "calendars"),
-    "others": ("jobs", "plans", "events", "subscriptions", "alerts", "bulk", "access", "system"),
+    "others": ("jobs", "plans", "events", "subscriptions", "alerts", "bulk", "views", "access", "system"),
 }
 """The tags of the endpoints that each module is for. A type that several of them use is in the first."""
 _APART = {"tasks": "task_inputs"}

@@ -107,6 +107,27 @@ async def test_a_view_is_saved_opened_and_removed(node, stocked, open_page):
     await expect(menu).to_contain_text("None saved yet.")
 
 
+async def test_a_shared_view_is_there_in_another_browser_until_it_is_removed(node, stocked, open_page):
+    page = await open_page(address(node, "/tasks?label=team%3Dbilling&sort=-name"))
+    menu = page.locator("[data-views]")
+    await expect(bar(page)).to_have_attribute("role", "combobox")
+    await menu.locator("summary").click()
+    await menu.get_by_label("Name of the view").fill("For all")
+    await menu.get_by_label("Share with everyone").check()
+    await menu.get_by_role("button", name="Save").click()
+    await expect(page.locator(".toast")).to_contain_text("View For all saved")
+    other = await open_page(address(node, "/tasks"))
+    assert other.context is not page.context
+    await other.locator("[data-views] summary").click()
+    await other.get_by_role("link", name="For all").click()
+    await expect(names(other)).to_have_text(["reminders", "invoices"])
+    await other.locator("[data-views] summary").click()
+    await expect(other.get_by_role("link", name="For all")).to_have_attribute("aria-current", "true")
+    await other.get_by_role("button", name="Remove For all").click()
+    await expect(other.locator(".toast")).to_contain_text("View For all removed")
+    await expect(other.locator("[data-shared]")).to_have_count(0)
+
+
 async def test_the_list_of_runs_is_turned_round_by_its_heading_with_the_keyboard(node, stocked, open_page):
     page = await open_page(address(node, "/runs"))
     heading = page.get_by_role("columnheader", name="Run", exact=True)

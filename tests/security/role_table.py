@@ -49,6 +49,7 @@ GET /api/v1/callbacks
 GET /api/v1/bulk
 GET /api/v1/bulk/{bulk_id}
 GET /api/v1/bulk/{bulk_id}/skipped
+GET /api/v1/views
 GET /api/v1/pause
 GET /api/v1/calendars
 GET /api/v1/calendars/{calendar}
@@ -119,6 +120,8 @@ POST /api/v1/runs/clean
 POST /api/v1/bulk
 POST /api/v1/bulk/{bulk_id}/cancel
 POST /api/v1/bulk/{bulk_id}/undo
+PUT /api/v1/views/{of}/{view}
+DELETE /api/v1/views/{of}/{view}
 POST /api/v1/runs/{run_id}/cancel
 POST /api/v1/runs/{run_id}/retry
 POST /api/v1/runs/{run_id}/promote
@@ -324,6 +327,9 @@ GET /api/v1/bulk/{bulk_id}/skipped
 POST /api/v1/bulk
 POST /api/v1/bulk/{bulk_id}/cancel
 POST /api/v1/bulk/{bulk_id}/undo
+GET /api/v1/views
+PUT /api/v1/views/{of}/{view}
+DELETE /api/v1/views/{of}/{view}
 GET /metrics
 GET /api/v1/callbacks
 GET /api/v1/pause
@@ -506,6 +512,8 @@ PAGES: Final[dict[str, Rule]] = {
     "POST /runs/ticked": _by_operator("retry_runs"),
     "POST /bulk/{bulk_id}/cancel": _by_operator("cancel_bulk"),
     "POST /bulk/{bulk_id}/undo": _by_operator("undo_bulk"),
+    "POST /views": _by_operator("save_view"),
+    "POST /views/remove": _by_operator("remove_view"),
     "POST /runs/{run_id}/cancel": _by_operator("cancel_run"),
     "POST /runs/{run_id}/retry": _by_operator("retry_run"),
     "POST /runs/{run_id}/promote": _by_operator("promote_run"),

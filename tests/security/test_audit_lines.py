@@ -137,6 +137,8 @@ async def runs(story: Story) -> None:
     paused = await does("POST /api/v1/bulk", {"kind": "disable_tasks", "filter": {"name": "x"}}, told="start_bulk")
     await does("POST /api/v1/bulk/{bulk_id}/cancel", bulk_id=paused["id"], told="cancel_bulk")
     await does("POST /api/v1/bulk/{bulk_id}/undo", bulk_id=paused["id"], told="undo_bulk")
+    await does("PUT /api/v1/views/{of}/{view}", {"query": "status=FAILED"}, of="runs", view="bad", told="save_view")
+    await does("DELETE /api/v1/views/{of}/{view}", of="runs", view="bad", told="remove_view")
 
 
 async def workers(story: Story) -> None:

@@ -37,6 +37,7 @@ from noonbell.api import (
     system,
     tasks,
     tokens,
+    views,
     workers,
 )
 from noonbell.api.access import AccessGuard, OwnRunCheck, Session
@@ -133,6 +134,7 @@ def all_endpoints(
         *reports.endpoints(services),
         *runs.endpoints(services),
         *bulk.endpoints(services),
+        *views.endpoints(services),
         *calls.endpoints(services),
         *queues.endpoints(services),
         *calendars.endpoints(services),

@@ -381,6 +381,20 @@ class ApiCalls:
     def undo_bulk(self, bulk_id: int | str, /) -> types.BulkOperationJson:
         """Take a bulk operation back"""
 
+    # Views
+
+    @api_call("GET", "/views")
+    def list_views(self, **fields: Unpack[types.ViewsAskedInput]) -> types.AllViewsJson:
+        """Saved views of a list"""
+
+    @api_call("PUT", "/views/{of}/{view}")
+    def save_view(self, of: int | str, view: int | str, /, *, body: types.ViewWriteInput) -> types.SavedViewJson:
+        """Save a view, or replace it"""
+
+    @api_call("DELETE", "/views/{of}/{view}")
+    def remove_view(self, of: int | str, view: int | str, /) -> types.DeletedJson:
+        """Remove a saved view"""
+
     # Calls
 
     @api_call("POST", "/calls")

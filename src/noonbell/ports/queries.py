@@ -36,6 +36,7 @@ from noonbell.model.sla import BreachCount, Sla, SlaBreach
 from noonbell.model.spawn import ChildState
 from noonbell.model.subscription import HeldSubscription, WebhookDelivery, WebhookStatus
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskVersion
+from noonbell.model.view import SavedView, ViewedList
 from noonbell.model.worker import Queue, WorkerInfo
 
 
@@ -346,6 +347,11 @@ class Queries(Protocol):
 
     async def last_event(self) -> int:
         """The number of the newest event that is committed."""
+
+    # Saved views
+
+    async def saved_views(self, of: ViewedList) -> list[SavedView]:
+        """Of that list, by name."""
 
     # Alerts
 

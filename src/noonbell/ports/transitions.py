@@ -58,6 +58,7 @@ from noonbell.model.subscription import (
     WebhookDelivery,
 )
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
+from noonbell.model.view import SavedView, ViewedList
 from noonbell.model.worker import Attendance, Queue, WorkerInfo, WorkerState
 
 Sign: TypeAlias = Callable[[str], str | None]
@@ -468,6 +469,14 @@ class Transitions(Protocol):
 
     async def leave_bulk(self, holder: str) -> None:
         """Let other holders take the operations of this one at once."""
+
+    # Saved views
+
+    async def save_view(self, of: ViewedList, name: str, query: str, most: int, *, by: str | None = None) -> SavedView:
+        """A new view, or another query for the one of that name. InvalidState: the list has `most` of them."""
+
+    async def remove_view(self, of: ViewedList, name: str) -> bool:
+        """False if there was none."""
 
     # Alerts
 

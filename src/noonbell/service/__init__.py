@@ -29,6 +29,7 @@ from noonbell.service.task_fields import Rules
 from noonbell.service.tasks import Tasks
 from noonbell.service.time_series import TimeSeries
 from noonbell.service.timeline import Timelines
+from noonbell.service.views import Views
 from noonbell.service.workers import WorkerProtocol, Workers
 
 __all__ = ["Rules", "Services", "build"]
@@ -58,6 +59,7 @@ class Services:
     bulk: Bulk
     bulk_loop: BulkLoop
     """Not started."""
+    views: Views
     calendars: Calendars
     backfills: Backfills
     history: HistoryImport
@@ -103,6 +105,7 @@ def build(
         pauses=Pauses(store, wakeup),
         bulk=Bulk(store, wakeup),
         bulk_loop=BulkLoop(store, wakeup, cache, BatchReader(store, runs, tasks)),
+        views=Views(store),
         calendars=Calendars(store, wakeup, fetch, rules.address_problem),
         backfills=Backfills(store, wakeup, tasks),
         protocol=None if long_poll is None else WorkerProtocol(WorkerBackend(store, wakeup, cache, long_poll)),

@@ -29,6 +29,7 @@ from noonbell.web import (
     task_list,
     task_page,
     timeline,
+    views,
 )
 from noonbell.web.context import Deps
 from noonbell.web.page import PageRoute, page_routes
@@ -41,6 +42,7 @@ PAGES: Final[tuple[PageRoute, ...]] = (
     *task_page.PAGES,
     *run_form.PAGES,
     *bulk.PAGES,
+    *views.PAGES,
     *run_list.PAGES,
     *run_page.PAGES,
     *run_compare.PAGES,

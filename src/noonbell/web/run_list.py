@@ -13,13 +13,14 @@ from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import Role
 from noonbell.model.request import KeptReason, RunQuery
 from noonbell.model.run import FINAL, Run, RunId, RunStatus
+from noonbell.model.view import ViewedList
 from noonbell.service import scope
 from noonbell.service.bulk import RUN_ACTS, BulkStep, Left, change_runs, statuses_of
 from noonbell.service.filters import RunFilter, RunList, from_the_top, read_run_query
 from noonbell.service.run_export import FORMATS, exported
 from noonbell.service.runs import BULK_LIMIT
 from noonbell.service.scope import ScopeRule
-from noonbell.web import bulk, lists
+from noonbell.web import bulk, lists, views
 from noonbell.web.context import PageContext, one_of
 from noonbell.web.page import get, post
 
@@ -80,6 +81,7 @@ async def show_runs(ctx: PageContext) -> Response:
         under_way=await ctx.services.store.bulk_under_way() if ctx.sees_all else 0,
         density=lists.density(ctx),
         sort=lists.NEWEST_FIRST if query is None else query.sort,
+        views=await views.of(ctx, ViewedList.RUNS),
         copies=lists.copies(ctx, "runs", {**filters.active, **_sorted(query)}),
         elsewhere=await _elsewhere(ctx, filters, query) if not runs and is_over else [],
         waiting=await _waiting(ctx, filters, query) if not runs else None,

@@ -1,4 +1,4 @@
-"""JSON of the API: jobs, plans, events, subscriptions, alerts, bulk, access, system. Made by tools/reference.py from the declarations of the endpoints."""
+"""JSON of the API: jobs, plans, events, subscriptions, alerts, bulk, views, access, system. Made by tools/reference.py from the declarations of the endpoints."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict
@@ -202,6 +202,18 @@ class AlertTestedJson(TypedDict):
 
 class AlertsJson(TypedDict):
     items: list[AlertJson]
+
+
+class SavedViewJson(TypedDict):
+    list: Literal["tasks", "runs"]
+    name: str
+    query: str
+    saved_by: str | None
+    saved_at: str
+
+
+class AllViewsJson(TypedDict):
+    items: list[SavedViewJson]
 
 
 class AuditCheckInput(TypedDict):
@@ -681,6 +693,14 @@ class TokenWriteInput(TypedDict):
     queues: NotRequired[Sequence[str] | None]
     job_types: NotRequired[Sequence[str] | None]
     expires_in: NotRequired[float | None]
+
+
+class ViewWriteInput(TypedDict):
+    query: NotRequired[str]
+
+
+class ViewsAskedInput(TypedDict):
+    list: Literal["tasks", "runs"]
 
 
 class WebhookDeliveryListedJson(TypedDict):

@@ -64,6 +64,7 @@ from noonbell.stores.sql import (
     task_deletion,
     task_pauses,
     unclaimable,
+    views,
 )
 from noonbell.stores.sql import calendars as calendar_rows
 from noonbell.stores.sql import events as event_log
@@ -611,6 +612,12 @@ class SqlStore(TransitionRunner):
         while await self._read(event_log.waiting):
             await self._write(lambda _: event_log.number(self.dialect))
         return await self._read(event_log.last)
+
+    # Saved views
+
+    saved_views = read(views.saved_views)
+    save_view = write(views.save_view, retry=True)
+    remove_view = write(views.remove_view)
 
     # Alerts
 

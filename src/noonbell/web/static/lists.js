@@ -1,4 +1,4 @@
-// Lists: the filter bar that proposes keys and values, views kept in this browser, bulk changes in steps, and the page
+// Lists: the filter bar that proposes keys and values, views that this browser keeps, bulk changes in steps, and the page
 // that waits for the first task. Loaded only where one of these is.
 import { toast } from "./acts.js";
 import { Choices } from "./choices.js";
@@ -101,10 +101,12 @@ function startViews(menu) {
       item.append(link, " ", remove);
       return item;
     }));
-    if (!views.length) list.textContent = menu.dataset.none;
+    if (!views.length && !menu.querySelector("[data-shared]")) list.textContent = menu.dataset.none;
   };
   menu.querySelector("[data-save]").addEventListener("submit", (event) => {
+    if (event.target.elements.share?.checked) return; // the server keeps it
     event.preventDefault();
+    event.stopPropagation();
     const name = event.target.elements.name.value.trim();
     keep(key, [...kept(key).filter((each) => each.name !== name), { name, query: asked() }].slice(-30));
     event.target.reset();
