@@ -45,6 +45,11 @@ _NOUNS: Final = ("workers", "tokens")
 """Kinds of things without a page for each of them."""
 _PAGES: Final = {"bulk": "bulk.operations", "calendars": "nav.calendars", "calls": "nav.calls"}
 """Kinds of things with a page of their own that no room has, and what it is called."""
+_NAMED_PAGES: Final = {
+    "calendars": ("activity.calendars_named", "/calendars"),
+    "subscriptions": ("webhooks.edit", "/settings/subscriptions"),
+}
+"""Kinds of things each of which has a page: what it is called, and where it is."""
 _WITHIN: Final = 30 * SECOND
 """How long after a change of a task its audit entry may be written."""
 _COLUMNS: Final = ("id", "at", "actor", "action", "subject", "peer", "request_id", "details", "hash", "key")
@@ -144,8 +149,13 @@ def _subject(ctx: PageContext, text: str, place: tuple[str, str], task: Task | N
         return ShownSubject(ctx.words(f"activity.{kind}_named", name=name))
     if kind == "alerts" and name in ("rules", "channels") and (named := _name_within(text)):
         return ShownSubject(ctx.words(f"activity.{name}_named", name=named))
+    if kind == "views" and (named := _name_within(text)):
+        return ShownSubject(ctx.words("activity.views_named", name=named), ROOMS.get(name, ""))
+    if kind in _NAMED_PAGES and name:
+        word, page = _NAMED_PAGES[kind]
+        return ShownSubject(ctx.words(word, name=name), f"{page}/{quote(name, safe='')}")
     if kind in _PAGES:
-        return ShownSubject(ctx.words(_PAGES[kind]), f"/{kind}/{name}" if kind == "calendars" and name else f"/{kind}")
+        return ShownSubject(ctx.words(_PAGES[kind]), f"/{kind}")
     if kind == "plans" and name:
         return ShownSubject(ctx.words("activity.plans_named", name=name))
     if kind == "alerts":
@@ -300,7 +310,7 @@ ACTION_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "queues": ("limit_queue", "pause_queue", "resume_queue", "drain_queue", "clean_queue", "redrive_queue"),
     "calendars": ("save_calendar", "delete_calendar", "refresh_calendar"),
-    "installation": ("pause_all", "resume_all"),
+    "installation": ("pause_all", "resume_all", "save_view", "remove_view"),
     "workers": ("change_worker", "drain_worker", "stop_worker", "resume_worker", "forget_worker"),
     "access": ("create_token", "revoke_token", "rotate_secrets", "sign_audit_log"),
     "alerts": (

@@ -43,6 +43,8 @@ from noonbell.web.recent import FAILURES, start_delay
 from noonbell.web.run_log import log_page
 
 PANES: Final = ("request", "response", "callback", "log", "raw")
+_JOB_PANES: Final = {"request": "field.payload", "response": "run.result"}
+"""What a job has in place of a request and a response."""
 _PARTS: Final = 200
 _UNKNOWN_CALLBACKS: Final = 20
 _MOST_ATTEMPTS: Final = 100
@@ -86,7 +88,8 @@ async def show_run(ctx: PageContext) -> Response:
         callbacks=calls,
         unknown_callbacks=await unknown_callbacks(ctx, run, spec),
         log=log,
-        panes=PANES,
+        panes=panes_of(ctx, spec, bool(calls)),
+        pane_words=_JOB_PANES if spec is not None and spec.job_type else {},
         pane=pane_of(
             ctx, exchange, spec, run.status, has_log=bool(log.lines or log.is_narrowed), has_callbacks=bool(calls)
         ),
@@ -258,6 +261,12 @@ def in_all(run: Run, attempts: Sequence[Attempt]) -> int | None:
 
 _UNSENT: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.RETRYING)
 """Its attempt went wrong before a callback could be waited for."""
+
+
+def panes_of(ctx: PageContext, spec: TaskSpec | None, has_callbacks: bool) -> list[str]:
+    """None for callbacks where none is awaited and none has come, unless the address asks for it."""
+    may_call = has_callbacks or spec is None or spec.awaits_callback or ctx.query.get("show") == "callback"
+    return [name for name in PANES if name != "callback" or may_call]
 
 
 def pane_of(

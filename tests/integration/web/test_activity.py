@@ -46,7 +46,11 @@ async def test_activity_names_what_was_changed_instead_of_a_path_of_the_api(api)
     await api.good("PUT", "/queues/mail%2Fout", {"concurrency": 3})
     await api.good("POST", "/runs/batch", {"runs": [{"task": "nightly"}, {"task": "nightly"}]})
     await api.good("DELETE", f"/tasks/{task}")
+    await api.good("PUT", "/calendars/china", {})
+    await api.good("POST", "/subscriptions", {"name": "hook", "url": "http://127.0.0.1:8099/"}, 201)
     text = await get(api, "/activity")
+    assert 'href="./calendars/china">Calendar china</a>' in text
+    assert 'href="./settings/subscriptions/hook">Subscription hook</a>' in text
     assert "/api/v1" not in re.sub(r"<[^>]*>", " ", text)
     assert f'href="./tasks/{task}">nightly</a>' in text
     assert f'href="./runs/{run}">Run {run}</a>' in text

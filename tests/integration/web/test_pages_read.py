@@ -100,3 +100,27 @@ async def test_fields_for_a_moment_have_a_clock_of_24_hours_in_every_browser(api
         assert re.search(r'<span class="moment"><input[^>]* value="20\d\d-\d\d-\d\d \d\d:\d\d[^"]*"', text), path
     assert 'value="2026-11-19 16:05:00Z"' in await get(api, paths[0], lang), "its offset is kept"
     assert await get(api, f"/tasks/{task}?at=2026-11-19 16:05", lang)
+
+
+async def test_a_job_has_a_payload_and_a_result_and_no_tab_for_callbacks(api):
+    def tabs(page: str) -> list[str]:
+        return [word.strip() for word in re.findall(r'data-pane="\w+"[^>]*>([^<]*)', page)]
+
+    job = await api.create(name="resize", job_type="resize", queue="img", target_url=None)
+    run = await api.trigger(job, payload={"a": 1})
+    assert tabs(await get(api, f"/runs/{run}")) == ["Payload", "Result", "Log", "Raw"]
+    call = await api.trigger(await api.create(name="call"))
+    assert tabs(await get(api, f"/runs/{call}")) == ["Request", "Response", "Log", "Raw"]
+    assert "Callback" in tabs(await get(api, f"/runs/{call}?show=callback"))
+    waits = await api.trigger(await api.create(name="waits", exec_type="ASYNC"))
+    assert tabs(await get(api, f"/runs/{waits}")) == ["Request", "Response", "Callback", "Log", "Raw"]
+
+
+async def test_what_a_run_says_of_its_progress_is_told_apart_by_spaces(api):
+    run = await api.trigger(await api.create(name="long"))
+    lease = await api.claim()
+    held = {"worker_id": lease.worker_id, "token": lease.token}
+    await api.good("POST", f"/runs/{run}/progress", {**held, "current": 86, "total": 120, "message": "page 86"})
+    page = await get(api, f"/runs/{run}")
+    line = re.sub(r"<[^>]*>", "", re.search(r'<p class="progress-line">(.*?)</p>', page, re.DOTALL)[1]).strip()
+    assert re.fullmatch(r"71\.7 % · 86 / 120( · about .*? left)? · page 86", line), line
