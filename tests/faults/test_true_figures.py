@@ -57,6 +57,12 @@ def test_figures_of_many_runs_are_those_of_history(store: str, store_urls, tmp_p
         nodes.end()
 
 
+def page_of(node: ServerNode, path: str) -> str:
+    told = node.call("GET", path, base="")
+    assert told.status == 200, (told.text[-2_000:], node.log[-2_000:])
+    return as_read(told.text)
+
+
 async def _agree(url: str) -> None:
     opened = stores.open_store(url)
     await opened.open()
@@ -88,14 +94,14 @@ async def _pages_agree(url: str, node: ServerNode) -> None:
         for share, name in ((50, "p50"), (95, "p95"), (99, "p99")):
             true = took[-(-share * len(took) // 100) - 1] / 1000
             assert abs(stats["duration_ms"][name] - true) <= 0.02 * true + 1
-        page = as_read(node.call("GET", "/", base="").text)
+        page = page_of(node, "/")
         assert f"{100 * (runs - failed) / runs:.1f} %" in page
         assert re.search(rf"\b{failed:,} failed", page) or re.search(rf"\b{failed} failed", page)
         for each in node.ask("GET", "/tasks?page_size=100")["items"]:
             ((of_task, bad),) = await opened.fetch(f"{ended} and task_id = :task", task=each["id"])
             told_of = node.ask("GET", f"/stats?task={each['id']}")
             assert (told_of["by_status"]["SUCCESS"], told_of["by_status"]["FAILED"]) == (of_task - bad, bad)
-            shown = as_read(node.call("GET", f"/tasks/{each['id']}", base="").text)
+            shown = page_of(node, f"/tasks/{each['id']}")
             assert re.search(rf"{100 * (of_task - bad) / of_task:.1f}\s+%", shown)
     finally:
         await opened.close()
