@@ -16,8 +16,7 @@ from browser.hostile import HOSTILE
 from browser.sowing import Sower, schema_of
 from integration.targets.sink import Asked, Line, Sink, listening
 from noonbell.errors import ConcurrencyLimit, InvalidState, LeaseLost
-from noonbell.model.run import RunId
-from noonbell.model.spawn import ChildRequest
+from noonbell.model.run import ChildRequest, RunId
 from noonbell.ports import Store
 from noonbell.stores import open_store
 

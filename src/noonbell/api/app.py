@@ -27,7 +27,6 @@ from noonbell.api import (
     jobs,
     legacy,
     openapi,
-    pauses,
     plans,
     queues,
     reports,
@@ -145,7 +144,7 @@ def all_endpoints(
         *(subscriptions.endpoints(webhooks) if webhooks is not None else ()),
         *(alert_calls.endpoints(alerts) if alerts is not None else ()),
         *(tokens.endpoints(access, mints=mints) if access is not None else ()),
-        *pauses.endpoints(services),
+        *system.pause_endpoints(services),
         *system.endpoints(health, metrics_render, installation),
         *(legacy.endpoints(services, health, metrics_render) if with_legacy else ()),
     ]

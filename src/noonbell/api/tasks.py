@@ -31,6 +31,7 @@ from noonbell.service.filters import (
     read_task_query,
     task_query,
 )
+from noonbell.service.pauses import TaskPauseWrite
 from noonbell.service.preview import Fire, PreviewAnswer, ShownNote
 from noonbell.service.publishing import Trigger, Triggered
 from noonbell.service.runs import RunPage
@@ -38,7 +39,6 @@ from noonbell.service.runs import shown as shown_run
 from noonbell.service.scope import ScopeRule
 from noonbell.service.task_fields import ShownTask, TaskBody, TaskPatch, TaskReplacement
 from noonbell.service.task_files import Applied, Apply, Applying
-from noonbell.service.task_pauses import TaskPauseWrite
 from noonbell.service.tasks import (
     BatchChange,
     BatchCreate,

@@ -24,8 +24,7 @@ from noonbell.fields import read_into
 from noonbell.fields.problems import Problems, ReadContext, shown
 from noonbell.model import request as model
 from noonbell.model.request import Publication, PublishOutcome
-from noonbell.model.run import SUCCEEDED, Origin, Run, RunId
-from noonbell.model.spawn import ChildRequest
+from noonbell.model.run import SUCCEEDED, ChildRequest, Origin, Run, RunId
 from noonbell.model.task import TaskId, TaskSpec
 from noonbell.service.publishing import Trigger, read_publication
 from noonbell.service.task_fields import Rules, read_task

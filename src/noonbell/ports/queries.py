@@ -31,9 +31,8 @@ from noonbell.model.flow import StepState
 from noonbell.model.join import Follower, Join
 from noonbell.model.request import DueSweeps, ExpiredRun, Page, RunInput, RunQuery, TaskQuery, UnclaimableRuns
 from noonbell.model.rollup import QueueDepth, RebuildState, RollUp, Scope, Span, Stretch
-from noonbell.model.run import MOST_ATTEMPTS, Attempt, DroppedRange, Run, RunBodies, RunId
+from noonbell.model.run import MOST_ATTEMPTS, Attempt, ChildState, DroppedRange, Run, RunBodies, RunId
 from noonbell.model.sla import BreachCount, Sla, SlaBreach
-from noonbell.model.spawn import ChildState
 from noonbell.model.subscription import HeldSubscription, WebhookDelivery, WebhookStatus
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskVersion
 from noonbell.model.view import SavedView, ViewedList

@@ -46,9 +46,8 @@ from noonbell.model.request import (
     UnservedTask,
 )
 from noonbell.model.rollup import RebuildState
-from noonbell.model.run import Lease, RunId, RunStatus
+from noonbell.model.run import ChildRequest, Lease, RunId, RunStatus
 from noonbell.model.sla import Sla, SlaSwept
-from noonbell.model.spawn import ChildRequest
 from noonbell.model.subscription import (
     DeliveryStep,
     HeldSubscription,

@@ -28,6 +28,7 @@ from noonbell.ports import ANY_QUEUE, ORDERS, PLAN, Store, Wakeup, queue_topic
 from noonbell.service import scope, secrets
 from noonbell.service.audit_log import note_commands
 from noonbell.service.filters import RunList, TaskFilter, TaskRef, every
+from noonbell.service.pauses import read_pause
 from noonbell.service.secrets import (
     MASK,
     masked,
@@ -41,7 +42,6 @@ from noonbell.service.secrets import (
     unmasked_steps,
 )
 from noonbell.service.task_fields import READ_ONLY, VERSION, Draft, Rules, TaskBody, TaskPatch, read_task
-from noonbell.service.task_pauses import read_pause
 from noonbell.when.cron_fields import CronDialect
 
 MOST_SKIPPED: Final = 1_000_000

@@ -1,4 +1,6 @@
-"""The overview: what is wrong, what fires next, what runs now, and the figures of the last two days."""
+"""The overview: what is wrong, what fires next, what runs now, and the figures of the last two days; and the switch that stops
+every start (its banner is in `base.html`).
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,31 @@ from noonbell.model.target_kind import HTTP_QUEUE
 from noonbell.model.task import TaskStatus
 from noonbell.service import Services
 from noonbell.service.doctor import Finding
+from noonbell.service.pauses import MOST_REASON
 from noonbell.service.scope import ScopeRule
 from noonbell.service.stats import milliseconds
 from noonbell.web import charts, i18n, run_timeline
 from noonbell.web.charts import HOUR
 from noonbell.web.context import PageContext
 from noonbell.web.login import begins_elsewhere
-from noonbell.web.page import get
+from noonbell.web.page import get, post
 from noonbell.web.queues import queue_path, start_command
 from noonbell.web.recent import DAY, FAILURES, newest_runs, rules_by_task, trouble
+
+
+async def pause(ctx: PageContext) -> Response:
+    given = await ctx.fields()
+    reason = given.get("reason", "").strip()[:MOST_REASON]
+    await ctx.services.pauses.pause({"reason": reason}, by=ctx.actor)
+    ctx.subject, ctx.details = "/pause", {"reason": reason} if reason else {}
+    return ctx.done(ctx.words("pause.done"), "/", undo="/resume")
+
+
+async def resume(ctx: PageContext) -> Response:
+    await ctx.services.pauses.resume(by=ctx.actor)
+    ctx.subject = "/resume"
+    return ctx.done(ctx.words("pause.over"), "/")
+
 
 _GOING: Final = (RunStatus.RUNNING, RunStatus.RETRYING)
 """What is found without looking through the history, however long that is."""
@@ -244,4 +262,6 @@ def late_p95(figures: rollup.Figures) -> int | None:
 
 PAGES: Final = [
     get("/", show, scope=ScopeRule.ANYTHING),
+    post("/pause", pause, "pause_all"),
+    post("/resume", resume, "resume_all"),
 ]

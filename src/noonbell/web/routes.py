@@ -14,7 +14,6 @@ from noonbell.web import (
     calls,
     login,
     overview,
-    pauses,
     queues,
     render,
     run_compare,
@@ -36,7 +35,6 @@ from noonbell.web.page import PageRoute, page_routes
 
 PAGES: Final[tuple[PageRoute, ...]] = (
     *overview.PAGES,
-    *pauses.PAGES,
     *task_list.PAGES,
     *task_form_page.PAGES,
     *task_page.PAGES,

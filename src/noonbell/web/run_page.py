@@ -20,9 +20,9 @@ from starlette.responses import Response
 from noonbell.clock import Instant
 from noonbell.errors import InvalidArgument, InvalidId, InvalidJson, InvalidState, NotFound
 from noonbell.model.access import Role
-from noonbell.model.event import Callback
+from noonbell.model.event import Callback, LogLine
 from noonbell.model.request import RunInput, RunQuery
-from noonbell.model.run import FINAL, Attempt, Run, RunBodies, RunStatus, idempotency_key_of
+from noonbell.model.run import FINAL, Attempt, Run, RunBodies, RunId, RunStatus, idempotency_key_of
 from noonbell.model.service_url import UnknownService, resolved
 from noonbell.model.target_kind import FLOWS, HTTP, ExecType
 from noonbell.model.task import SYSTEM_TASK_IDS, TaskSpec
@@ -31,6 +31,7 @@ from noonbell.service.filters import cursor_at
 from noonbell.service.runs import shown, shown_bodies, shown_callback
 from noonbell.service.scope import ScopeRule
 from noonbell.service.translation import failure_words
+from noonbell.service.workers import Level, from_level
 from noonbell.web import charts, explanation, flow_view, following, run_timeline
 from noonbell.web.context import PageContext, as_json, pretty
 from noonbell.web.error_text import ErrorText, error_text, headline
@@ -40,7 +41,62 @@ from noonbell.web.forms import read_json
 from noonbell.web.page import get, post
 from noonbell.web.queues import start_command
 from noonbell.web.recent import FAILURES, start_delay
-from noonbell.web.run_log import log_page
+
+LINES: Final = 1_000
+"""Of a log, on one page."""
+_ABOVE: Final = 5
+"""Lines that are shown above the one that is jumped to."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    lines: Sequence[LogLine]
+    before: int | None = None
+    """Where the page of lines before these begins; None: these are the first."""
+    after: int | None = None
+    """Where the next page begins; None: these are the last."""
+    level: str = ""
+    text: str = ""
+    is_cut: bool = False
+    """Of the narrowed lines there are more, before these."""
+    first_error: int | None = None
+
+    @property
+    def is_narrowed(self) -> bool:
+        return bool(self.level or self.text)
+
+    @property
+    def begin_of_error(self) -> int | None:
+        """Where the page with the first error begins; None: it is on this one."""
+        seq = self.first_error
+        is_here = seq is None or any(line.seq == seq for line in self.lines)
+        return None if is_here or seq is None else max(0, seq - 1 - _ABOVE)
+
+
+async def log_page(ctx: PageContext, run_id: RunId) -> LogPage:
+    """From the line that the address names, else the end of the log; or the newest lines of a level or with a text."""
+    store = ctx.services.store
+    level, text = ctx.query.get("level", ""), ctx.wanted("find", 200)
+    level = level if level in (*Level,) else ""
+    errors = await store.log_lines(run_id, limit=1, levels=from_level(Level.ERROR)) if _is_shown(ctx) else []
+    first = errors[0].seq if errors else None
+    if level or text:
+        levels = from_level(Level(level)) if level else ()
+        lines = await store.log_lines(run_id, limit=LINES + 1, levels=levels, text=text or None, newest=True)
+        return LogPage(lines[-LINES:], level=level, text=text, is_cut=len(lines) > LINES, first_error=first)
+    begin = ctx.number("line")
+    if begin is None:
+        last = await store.log_lines(run_id, limit=1, newest=True)
+        begin = max(0, last[0].seq - LINES) if last else 0
+    lines = await store.log_lines(run_id, begin, LINES + 1)
+    more = lines[LINES - 1].seq if len(lines) > LINES else None
+    return LogPage(lines[:LINES], max(0, begin - LINES) if begin else None, more, first_error=first)
+
+
+def _is_shown(ctx: PageContext) -> bool:
+    """Only then the log is searched for its first error."""
+    return ctx.query.get("show", "log") == "log"
+
 
 PANES: Final = ("request", "response", "callback", "log", "raw")
 _JOB_PANES: Final = {"request": "field.payload", "response": "run.result"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from noonbell.stores.sql.gathering import Gathering
+from noonbell.stores.sql.server_store import Gathering
 
 
 async def doubled(numbers: Sequence[int]) -> list[int]:

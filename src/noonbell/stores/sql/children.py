@@ -17,8 +17,7 @@ from typing import Final
 
 from noonbell.clock import Instant
 from noonbell.engine import failpoint
-from noonbell.model.run import RunId, RunStatus
-from noonbell.model.spawn import ChildState
+from noonbell.model.run import ChildState, RunId, RunStatus
 from noonbell.stores.sql.active_runs import (
     STANDING,
     Live,

@@ -19,8 +19,16 @@ from noonbell.clock import Instant
 from noonbell.engine import failpoint
 from noonbell.errors import ConcurrencyLimit, InvalidState, LeaseLost, NotFound
 from noonbell.model.request import Publication, PublishResult
-from noonbell.model.run import FINAL, SUCCEEDED, Origin, RunId, RunStatus, idempotency_key_of
-from noonbell.model.spawn import MOST_CHILDREN, ChildRequest
+from noonbell.model.run import (
+    FINAL,
+    MOST_CHILDREN,
+    SUCCEEDED,
+    ChildRequest,
+    Origin,
+    RunId,
+    RunStatus,
+    idempotency_key_of,
+)
 from noonbell.stores.sql import publishing
 from noonbell.stores.sql.active_runs import Live, Place, RunFlag, load_active
 from noonbell.stores.sql.dialect import Dialect

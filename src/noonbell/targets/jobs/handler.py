@@ -25,8 +25,15 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 from noonbell.clock import to_datetime
 from noonbell.errors import AlreadyExists, Fail, InvalidArgument, InvalidState, NotFound, Parked, RunFailed
 from noonbell.model.attempt import Assignment
-from noonbell.model.run import FINAL, SUCCEEDED, execution_id_of, idempotency_key_of, trace_id_of
-from noonbell.model.spawn import ChildRequest, ChildState
+from noonbell.model.run import (
+    FINAL,
+    SUCCEEDED,
+    ChildRequest,
+    ChildState,
+    execution_id_of,
+    idempotency_key_of,
+    trace_id_of,
+)
 from noonbell.model.task import Delivery
 
 T = TypeVar("T")

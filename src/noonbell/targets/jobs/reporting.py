@@ -21,8 +21,7 @@ from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import Deadline
 from noonbell.engine.loop_runner import Backoff
 from noonbell.errors import Fail, InvalidState, LeaseLost, StoreUnavailable
-from noonbell.model.run import Lease
-from noonbell.model.spawn import ChildRequest, ChildState
+from noonbell.model.run import ChildRequest, ChildState, Lease
 from noonbell.ports import Store
 from noonbell.targets.jobs.handler import ReadyResult
 from noonbell.targets.jobs.outcome import clean

@@ -33,7 +33,7 @@ import msgspec
 
 from noonbell.errors import Fail, LeaseLost, Parked
 from noonbell.model.attempt import Assignment, Outcome
-from noonbell.model.spawn import ChildRequest, ChildState
+from noonbell.model.run import ChildRequest, ChildState
 from noonbell.targets.jobs import outcome
 from noonbell.targets.jobs.handler import Context, Handlers, ReadyResult
 

@@ -18,8 +18,7 @@ from noonbell.engine.callback import CallbackMessage, CallbackStatus, receive
 from noonbell.errors import NoonbellError
 from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.request import IncomingCallback
-from noonbell.model.run import FINAL, RunId, idempotency_key_of
-from noonbell.model.spawn import ChildRequest
+from noonbell.model.run import FINAL, ChildRequest, RunId, idempotency_key_of
 from noonbell.testing.simulation.world import World
 
 if TYPE_CHECKING:
