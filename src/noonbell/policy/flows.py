@@ -7,6 +7,7 @@ for those that need it; one that was canceled counts as a failure.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -162,6 +163,9 @@ def problems(steps: Sequence[Step]) -> Iterator[tuple[int, str, str]]:
             if need not in known:
                 is_sound = False
                 yield index, "needs", f"names {need!r}, which is no step; there are {_listed(known)}"
+        if len(set(step.needs)) < len(step.needs):
+            twice = next(need for need, count in Counter(step.needs).items() if count > 1)
+            yield index, "needs", f"names {twice!r} more than once; expected each step once"
         if not step.needs and step.on not in (StepOn.SUCCESS, StepOn.ANY):
             yield index, "on", f"is {step.on}, and the step needs no other; expected `needs` beside it"
     if not is_sound:
