@@ -377,7 +377,9 @@ def _again_with_key(run: Run, from_step: str | None, overrides: Mapping[str, Any
 
 def step_in_graph(step: Step, state: StepState | None, status: RunStatus) -> StepInGraph:
     """`state` is None for a flow that has not started."""
-    never = StepStatus.CANCELED if status in FINAL else StepStatus.WAITING
+    never = StepStatus.WAITING
+    if status in FINAL:
+        never = StepStatus.SKIPPED if status is RunStatus.SKIPPED else StepStatus.CANCELED
     return StepInGraph(
         id=step.id,
         needs=list(step.needs),

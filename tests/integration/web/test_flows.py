@@ -218,3 +218,20 @@ async def test_only_the_run_of_a_flow_has_a_graph_and_a_step_names_the_run_that_
     assert answer.body["message"] == f"run {extract} is step 'extract' of run {run}: that one has the graph"
     plain = await api.trigger(await api.create())
     assert (await api.call("GET", f"/runs/{plain}/graph")).status == 409
+
+
+async def test_the_steps_of_a_flow_that_was_skipped_are_skipped_and_not_canceled(api: Api):
+    first = await api.create(name="first")
+    task = await api.create(
+        name="nightly", target_url=None, steps=STEPS, overlap_action="SKIP", after={"tasks": [{"task": "first"}]}
+    )
+    for _ in range(2):
+        await api.trigger(first)
+        claimed = await api.store.claim(ClaimRequest(worker_id="w1", queues=("http",), max=10))
+        for lease in claimed.leases:
+            if lease.task_id == first:
+                await api.finish(lease, "SUCCESS")
+    (skipped,) = (await api.good("GET", f"/tasks/{task}/runs?status=SKIPPED"))["items"]
+    graph_of = await api.good("GET", f"/runs/{skipped['id']}/graph")
+    assert {each["status"] for each in graph_of["steps"]} == {"SKIPPED"}
+    assert set(graph(await get(api, f"/runs/{skipped['id']}")).values()) == {"Skipped"}
