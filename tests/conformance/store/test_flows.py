@@ -575,6 +575,21 @@ async def test_audit_finds_flows_that_do_not_end_and_steps_that_were_started_twi
     ]
 
 
+async def test_audit_finds_a_step_that_was_started_although_it_was_kept_or_skipped(store: Store):
+    task = await flow(store, step("a"), step("b", "a"), step("c", "a", on=StepOn.FAILURE))
+    first = await publish(store, task)
+    await carry_out(store, fails={"b": True})
+    second = await again(store, task, first)
+    await carry_out(store)
+    assert (await audit(store)).flaws == []
+    await execute(store, "update runs set step_id = 'a' where step_id = 'b' and parent_id = :run", run=second)
+    await execute(store, "update runs set step_id = 'c' where step_id = 'b' and parent_id = :run", run=first)
+    assert sorted(flaw.message for flaw in await store.flaws()) == [
+        f"step 'a' of run {second} was kept from run {first}, and was started all the same",
+        f"step 'c' of run {first} is SKIPPED, and was started all the same",
+    ]
+
+
 async def test_a_queues_limit_counts_steps(store: Store):
     await store.set_queue("default", lambda queue: msgspec.structs.replace(queue, concurrency=2))
     await publish(store, await flow(store, step("a", foreach=[1, 2, 3, 4])))

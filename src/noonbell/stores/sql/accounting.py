@@ -424,6 +424,15 @@ def _flow_flaws(limit: int) -> Work[list[Inconsistency]]:
     )
     for run_id, step, task_id, count in rows:
         found.append(_flow_flaw(f"step {step!r} of run {run_id} was started {count} times", task_id, run_id))
+    rows = yield Fetch(
+        "select distinct s.run_id, s.step_id, r.task_id, s.status, s.copied_from from flow_steps s"
+        " join runs r on r.parent_id = s.run_id and r.step_id = s.step_id"
+        " where s.copied_from is not null or s.status in ('WAITING', 'SKIPPED') limit :limit",
+        {"limit": limit},
+    )
+    for run_id, step, task_id, status, kept in rows:
+        told = f"is {status}" if kept is None else f"was kept from run {kept}"
+        found.append(_flow_flaw(f"step {step!r} of run {run_id} {told}, and was started all the same", task_id, run_id))
     return found
 
 
