@@ -63,6 +63,22 @@ class TaskNeighbours:
     waits: list[OpenWait]
 
 
+@dataclass(frozen=True, slots=True)
+class TaskFollowers:
+    """What keeps a task from being deleted."""
+
+    there: bool
+    """There are some, perhaps none that the token may see."""
+    shown: list[Follower]
+    is_more: bool
+    """There are more of those."""
+
+
+async def followers_of(ctx: PageContext, task: Task) -> TaskFollowers:
+    found = await ctx.services.store.followers(task.id, _MOST + 1)
+    return TaskFollowers(bool(found), (await _held(ctx, found))[:_MOST], len(found) > _MOST)
+
+
 async def of_task(ctx: PageContext, task: Task) -> TaskNeighbours | None:
     """None for a task that follows none and that none follows."""
     store, after = ctx.services.store, task.spec.after

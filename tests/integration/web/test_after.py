@@ -233,3 +233,20 @@ async def test_the_box_of_a_foreach_leads_to_the_runs_of_its_items(everywhere: A
 
 async def claimed(api: Api) -> list[Any]:
     return list((await api.store.claim(ClaimRequest(worker_id="w1", queues=("http",), max=10))).leases)
+
+
+async def test_a_task_that_others_follow_is_deleted_after_a_word_more(api: Api):
+    extract = await api.create(name="extract")
+    load = await api.create(name="load", after={"tasks": [{"task": "extract"}]})
+    path = f"/tasks/{extract}/delete"
+    assert 'name="force"' not in await get(api, f"/tasks/{load}/delete")
+    for lang in ("en", "zh"):
+        text = await get(api, path, lang)
+        assert f'/tasks/{load}">load</a>' in part(text, "data-followers")
+        assert 'name="force"' in text
+    status, _, text = await post(api, path, {"name": "extract"})
+    assert status == 409
+    assert "Other tasks run after it. Change those first" in text
+    assert f'/tasks/{load}">load</a>' in part(text, "data-followers")
+    assert (await post(api, path, {"name": "extract", "force": "on"}))[0] == 303
+    assert (await api.call("GET", f"/tasks/{extract}")).status == 404
