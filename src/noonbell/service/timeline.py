@@ -119,6 +119,8 @@ class Load:
     """Tasks that were looked at, the nearest first."""
     total: int
     """Tasks that are on."""
+    jitters: dict[TaskId, int] = field(default_factory=dict)
+    """Seconds, of those that have a jitter."""
 
 
 class Timelines:
@@ -252,7 +254,8 @@ class Timelines:
             for at, count in counts_of(schedule, -(-since // SECOND), until // SECOND, step).items():
                 counts[at] += tasks * count
         names = {task.id: task.name for task in page.items}
-        return Load(slots, dict(counts), names, looked, page.total or 0)
+        jitters = {task.id: task.spec.jitter_seconds for task in page.items if task.spec.jitter_seconds}
+        return Load(slots, dict(counts), names, looked, page.total or 0, jitters)
 
     async def started(self, since: Instant, until: Instant, seconds: int) -> dict[Instant, int]:
         """How many slots of all tasks became runs or skips, by stretches of `seconds`."""

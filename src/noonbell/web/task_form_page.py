@@ -203,9 +203,9 @@ async def previewed(ctx: PageContext, fields: Mapping[str, str], task: Task | No
     view["dialect"] = "" if schedule is None else dialect_of(schedule)
     fires = view["preview"]["next_fires"]
     view["slots"] = previewed_slots(view["preview"])
-    view["crowd"] = await others_at(ctx, fires, task)
-    has_jitter = fields.get("jitter_seconds", "").strip() not in ("", "0")
-    view["jitter"] = 0 if has_jitter else proposed_jitter(view["crowd"], fires)
+    if fields.get("jitter_seconds", "").strip() in ("", "0"):
+        view["crowd"] = await others_at(ctx, fires, task)
+        view["jitter"] = proposed_jitter(view["crowd"], fires)
     if task is not None:
         before = await ctx.services.previews.next(task, 1, ctx.words.lang)
         view["effect"] = effect(before["next_fires"], fires)

@@ -322,21 +322,25 @@ def starts(lanes: Sequence[Lane], now: Instant, until: Instant, step: int) -> di
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """Tasks that start in the same minute."""
+    """Tasks that start in the same minute, and that no jitter spreads."""
 
     minute: Instant
     names: list[tuple[int, str]]
 
     @property
     def jitter(self) -> int:
-        """Seconds that would spread them: about five to each."""
-        return min(600, max(30, 5 * len(self.names)))
+        return wanted_jitter(len(self.names))
+
+
+def wanted_jitter(tasks: int) -> int:
+    """Seconds that spread so many tasks: about five to each."""
+    return min(600, max(30, 5 * tasks))
 
 
 def crowds(load: Load, most: int = 5) -> list[Crowd]:
     """The fullest minutes to come; tasks that meet in several of them are listed once, for the first.
 
-    Tasks that fire every few minutes are left out: they meet all others.
+    Tasks that fire every few minutes are left out: they meet all others. So are those with a jitter that is long enough for all that meet there.
     """
     by_minute: dict[int, list[TaskId]] = {}
     for task_id, found in load.slots.items():
@@ -346,8 +350,9 @@ def crowds(load: Load, most: int = 5) -> list[Crowd]:
             by_minute.setdefault(minute, []).append(task_id)
     told: dict[tuple[TaskId, ...], int] = {}
     for minute, met in sorted(by_minute.items()):
-        if len(met) >= CROWD:
-            told.setdefault(tuple(met), minute)
+        wanted = wanted_jitter(len(met))
+        if len(left := tuple(task_id for task_id in met if load.jitters.get(task_id, 0) < wanted)) >= CROWD:
+            told.setdefault(left, minute)
     full = sorted(told.items(), key=lambda item: (-len(item[0]), item[1]))
     return [
         Crowd(Instant(minute * 60 * SECOND), [(task_id, load.names[task_id]) for task_id in met])

@@ -137,6 +137,22 @@ def test_tasks_that_meet_again_and_again_are_one_crowd_and_those_that_always_fir
     assert (crowd.minute, [name for _, name in crowd.names]) == (86_400_000_000, ["t1", "t2", "t3"])
 
 
+def test_tasks_with_a_jitter_that_is_long_enough_for_all_that_meet_are_no_crowd():
+    """Within half a minute they start in the same minute still, some seconds from each other."""
+    names = {TaskId(number): f"t{number}" for number in range(1, 6)}
+    slots = {task: [86_400 + 5 * task] for task in names}
+
+    def found(jitters: dict[TaskId, int]) -> list[list[str]]:
+        return [
+            [name for _, name in each.names] for each in timeline_rows.crowds(Load(slots, {}, names, 5, 5, jitters))
+        ]
+
+    assert found({}) == [["t1", "t2", "t3", "t4", "t5"]]
+    assert found(dict.fromkeys(names, 30)) == []
+    assert found({TaskId(2): 30}) == [["t1", "t3", "t4", "t5"]]
+    assert found(dict.fromkeys(names, 29)) == [["t1", "t2", "t3", "t4", "t5"]]
+
+
 @pytest.mark.parametrize("name", ["plain.db", "with a blank.db", "what?.db"])
 async def test_the_size_of_a_store_is_that_of_the_file_which_the_store_opens(tmp_path, name):
     url = f"sqlite:///{quote(str(tmp_path / name))}"
