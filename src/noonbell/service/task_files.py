@@ -280,6 +280,8 @@ def _time(instant: int | None) -> str | None:
 
 _TRIES: Final = 5
 """How often a task that others create or delete at the same moment is looked at again."""
+_NAMED: Final = 5
+"""Followers that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,7 +412,7 @@ async def reconcile(
     foreign: dict[str, str] = {}
     gone = await _undeclared(services, owner, names) if prune else []
     # First, so that a task that was renamed can keep its external id.
-    is_pruned = dry_run or await _prune(services, gone, declared, by=by)
+    is_pruned = await _prune(services, gone, declared, by=by, dry_run=dry_run)
     standing = await services.store.tasks_named(names)
     missing = [fields for fields in declared if fields["name"] not in standing]
     created = set() if dry_run else await _create_together(services, owner, missing, by=by)
@@ -628,29 +630,44 @@ async def _delete(services: Services, gone: Sequence[Task], *, by: str) -> None:
         await _delete_together(services, gone[start : start + tasks.MOST_TASKS], by=by)
 
 
-async def _prune(services: Services, gone: Sequence[Task], declared: Sequence[Mapping[str, Any]], *, by: str) -> bool:
-    """Whether they are deleted. Not yet, where one is followed by declared tasks, none of which follows it any longer."""
+async def _prune(
+    services: Services, gone: Sequence[Task], declared: Sequence[Mapping[str, Any]], *, by: str, dry_run: bool
+) -> bool:
+    """Whether they are deleted. Not yet, where those are followed by declared tasks, none of which follows them any longer."""
+    by_name = {str(fields["name"]): fields for fields in declared}
     try:
-        await _delete(services, gone, by=by)
+        if not dry_run:
+            await _delete(services, gone, by=by)
     except InvalidState:
-        if not await _are_let_go(services, gone, {str(fields["name"]): fields for fields in declared}):
-            raise
+        await _refuse_held(services, gone, by_name)
         return False
+    if dry_run:
+        await _refuse_held(services, gone, by_name)
     return True
 
 
-async def _are_let_go(services: Services, gone: Sequence[Task], declared: Mapping[str, Mapping[str, Any]]) -> bool:
+async def _refuse_held(services: Services, gone: Sequence[Task], declared: Mapping[str, Mapping[str, Any]]) -> None:
+    """InvalidState for what cannot be deleted, because others follow it and go on to do so."""
     ids = {int(task.id) for task in gone}
+    told: dict[str, str] = {}
     for task in gone:
-        for follower in await services.store.followers(task.id):
-            if follower.task_id in ids:
-                continue
-            if follower.name not in declared:
-                return False
-            after = declared[follower.name].get("after") or {}
-            if any(each["task"] in (task.name, task.id) for each in after.get("tasks", ())):
-                return False
-    return True
+        holding = [
+            repr(follower.name)
+            for follower in await services.store.followers(task.id)
+            if follower.task_id not in ids and _follows(declared.get(follower.name), task)
+        ]
+        if holding:
+            more = f" and {len(holding) - _NAMED} more" if len(holding) > _NAMED else ""
+            told[task.name] = f"is followed by {', '.join(holding[:_NAMED])}{more}; change those first, or declare it"
+    if told:
+        message = "; ".join(f"task {name!r} {problem}" for name, problem in told.items())
+        raise scope.without_names(InvalidState(message, details=told))
+
+
+def _follows(declared: Mapping[str, Any] | None, task: Task) -> bool:
+    """Whether a task that follows this one goes on to do so: it is not declared, or declared so."""
+    after = None if declared is None else declared.get("after") or {}
+    return after is None or any(each["task"] in (task.name, task.id) for each in after.get("tasks", ()))
 
 
 _DROPPED: Final = ("managed_by", "created_by", "skip_next", "cron_expr", "cron_dialect")

@@ -88,16 +88,20 @@ async def test_an_upstream_goes_with_the_edge_to_it(services: Services, later: d
             await services.tasks.get(name)
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
 @pytest.mark.parametrize("is_declared", [True, False])
 async def test_an_upstream_that_is_still_followed_is_not_pruned_and_nothing_is_written(
-    services: Services, is_declared: bool
+    services: Services, is_declared: bool, dry_run: bool
 ):
     await declare(services, declaration("extract"), following("load", "extract"), declaration("other"))
     if not is_declared:
         await services.tasks.create({**following("theirs", "extract")})
     kept = following("load", "extract") if is_declared else declaration("load")
-    with pytest.raises(InvalidState, match="is followed by"):
-        await declare(services, kept, declaration("other", timeout_seconds=99), prune=True)
+    with pytest.raises(InvalidState) as caught:
+        await declare(services, kept, declaration("other", timeout_seconds=99), prune=True, dry_run=dry_run)
+    followers = "'load'" if is_declared else "'theirs'"
+    assert caught.value.details == {"extract": f"is followed by {followers}; change those first, or declare it"}
+    assert caught.value.message == f"task 'extract' is followed by {followers}; change those first, or declare it"
     assert (await services.tasks.get("other")).version == 1
     assert (await services.tasks.get("load")).spec.after is not None
 
