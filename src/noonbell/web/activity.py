@@ -6,7 +6,7 @@ page reads a limited part of the stream and says how far it came; the next page 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 from urllib.parse import quote
@@ -359,7 +359,7 @@ async def show_system(ctx: PageContext) -> Response:
     found, reached = await backwards(store, upto, wanted)
     return ctx.page(
         "activity_system.html",
-        events=found,
+        events=[{**event, "subject": _event_subject(ctx, event)} for event in found],
         kinds=list(EVENT_KINDS),
         kind=kind,
         older=merged(ctx.query, before=reached) if reached > 1 else None,
@@ -367,6 +367,23 @@ async def show_system(ctx: PageContext) -> Response:
         looked=upto - reached,
         hours=ctx.deps.settings.events.retention / 3_600,
     )
+
+
+def _event_subject(ctx: PageContext, event: Mapping[str, Any]) -> ShownSubject:
+    data = event["data"]
+    if event["task_id"]:
+        return ShownSubject(event["topic"] or str(event["task_id"]), f"/tasks/{event['task_id']}")
+    if worker := data.get("worker_id"):
+        return ShownSubject(worker, f"/workers/{quote(worker, safe='')}")
+    if name := data.get("subscription"):
+        return ShownSubject(ctx.words("webhooks.edit", name=name), f"/settings/subscriptions/{quote(name, safe='')}")
+    if event["type"].startswith("calendar."):
+        return ShownSubject(
+            ctx.words("activity.calendars_named", name=data["name"]), f"/calendars/{quote(data['name'], safe='')}"
+        )
+    if queue := event["queue"] or data.get("queue"):
+        return ShownSubject(queue, f"/queues/{quote(queue, safe='')}")
+    return ShownSubject(data.get("subject") or "–")
 
 
 async def backwards(store: Store, upto: int, types: Collection[str]) -> tuple[list[dict[str, Any]], int]:

@@ -6,6 +6,7 @@ import re
 
 from integration.web.asking import get
 from noonbell.model.access import AuditAction
+from noonbell.stores.sql.events import tell
 
 
 def lines(text: str) -> list[str]:
@@ -65,3 +66,26 @@ async def test_lines_that_older_releases_wrote_by_name_are_in_the_log_of_the_tas
     await api.parts.access.note(line)
     assert len(lines(await get(api, f"/tasks/{task}/activity"))) == 2
     assert (await get(api, "/activity")).count(f'href="./tasks/{task}">kept</a>') == 2
+
+
+async def test_system_events_name_what_they_are_about_and_tell_times_and_alerts_in_the_readers_words(api):
+    await api.good("PUT", "/calendars/china", {})
+    await api.good("POST", "/subscriptions", {"name": "hook", "url": "http://127.0.0.1:8099/"}, 201)
+    await api.good("POST", "/queues/mail/pause")
+    said = {"worker": "w 1", "run": 7}
+    alert = {"rule": "r", "message": "worker w 1 was lost with run 7", "code": "worker_lost", "facts": said, "count": 1}
+    lost = {"worker_id": "w 1", "heartbeat_at": 1_767_261_600_000_000}
+    await api.store._write(lambda _: tell("alert.raised", [(None, None, alert)]))
+    await api.store._write(lambda _: tell("worker.lost", [(None, None, lost)]))
+    await api.store.events(0)  # numbers what was written
+    for lang, calendar, hook, told in (
+        ("en", "Calendar china", "Subscription hook", "worker w 1 was lost with run 7"),
+        ("zh", "日历 china", "订阅 hook", "工作节点 w 1 失联，当时持有执行 7"),
+    ):
+        text = await get(api, "/activity?view=system", lang)
+        assert f'href="./calendars/china">{calendar}</a>' in text
+        assert f'href="./settings/subscriptions/hook">{hook}</a>' in text
+        assert 'href="./queues/mail">mail</a>' in text
+        assert 'href="./workers/w%201">w 1</a>' in text
+        assert f"message: {told}" in text
+        assert "1767261600000000" not in text
