@@ -495,6 +495,16 @@ def test_what_a_schedule_of_apscheduler_4_says_besides_comes_along(noonbell, tmp
     assert "the earliest was run there" in err
 
 
+def test_metadata_of_apscheduler_4_comes_along_and_another_executor_is_named():
+    row = BASES["apscheduler4"] | {"metadata": '{"team": "a"}', "job_executor": "processpool"}
+    entry = only(READERS["apscheduler4"](row))
+    assert entry.task["meta"] == {"team": "a"}
+    assert any("processpool" in change for change in entry.changes)
+    plain = only(READERS["apscheduler4"](row | {"metadata": "{}", "job_executor": "threadpool"}))
+    assert "meta" not in plain.task
+    assert not any("threadpool" in change for change in plain.changes)
+
+
 @pytest.mark.parametrize(("name", "reason"), [("pickle", "is a pickle, which is never read"), ("cbor", "is no JSON")])
 def test_pickles_and_cbor_of_apscheduler_4_are_refused(noonbell, tmp_path, name, reason):
     code, out, err = noonbell("import", "apscheduler", database_of(f"apscheduler4_{name}", tmp_path))

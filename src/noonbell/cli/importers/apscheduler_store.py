@@ -58,6 +58,10 @@ def _task(row: Mapping[str, Any], tasks: Mapping[str, Any], now: datetime, found
         task["jitter_seconds"] = -(-int(row["max_jitter"]) // _SECOND)
     if row["paused"]:
         task["status"] = "DISABLED"
+    if row.get("metadata") and (given := _json(row["metadata"], "metadata")):
+        task["meta"] = given
+    if (executor := row.get("job_executor")) not in (None, "async", "threadpool"):
+        found.changes.append(f"the executor {executor!r} is left out: a worker carries it out")
     return task
 
 
