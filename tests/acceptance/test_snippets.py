@@ -111,7 +111,7 @@ NOT_RUN = {
     },
     "docs/how-to/move-in.md": {
         "noonbell import celery postgresql": "tests/integration/test_importers.py imports from such tables",
-        "noonbell import apscheduler": "tests/unit/cli/test_importers.py imports from a scheduler and a database that are there",
+        "noonbell import apscheduler": "tests/unit/cli/test_importers_of_python.py imports from a scheduler and a database that are there",
         "noonbell import xxl-job": "tests/integration/test_importers.py imports from such tables",
         "noonbell import cronjob": "tests/integration/test_importers.py imports from such tables",
         "noonbell import jobs postgresql": "tests/integration/test_importers.py imports from such tables",
@@ -120,6 +120,7 @@ NOT_RUN = {
     "docs/how-to/python-jobs.md": {
         "@app.job(sandbox=True": "another process imports its module; tests/unit/targets/jobs/test_sandbox.py runs sandboxes",
         "async with AsyncSession": "the tables are the reader's; tests/integration/app/test_transactions.py does it",
+        "connection = await asyncmy.connect": "the host is the reader's; tests/integration/app/test_transactions.py does it",
         "from django.db": "the tables are the reader's; tests/acceptance/test_frameworks.py does it",
         "# gunicorn.conf.py": "a file for gunicorn; tests/integration/app/test_forking.py forks so",
     },

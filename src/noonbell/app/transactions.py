@@ -21,8 +21,8 @@ def is_called(given: object, *names: str) -> bool:
 
 
 def is_bound_to_a_loop(connection: object) -> bool:
-    """Of asyncpg, or of psycopg with asyncio: it may be used only in the event loop that it was opened in."""
-    return is_from(connection, "asyncpg") or (
+    """Of asyncpg or asyncmy, or of psycopg with asyncio: it may be used only in the event loop that it was opened in."""
+    return any(is_from(connection, driver) for driver in ("asyncpg", "asyncmy")) or (
         is_from(connection, "psycopg") and is_called(connection, "AsyncConnection")
     )
 

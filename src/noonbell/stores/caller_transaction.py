@@ -3,10 +3,14 @@
     PostgreSQL   the caller's connection, of asyncpg or psycopg 3, carries the statements and the notification, so workers are signalled by
                  the commit. Ids are taken on a connection of ours. Until the caller ends, others may wait for two things:
                  the gate of a task with a limit, and the row of a key.
+    MariaDB,     the caller's connection of asyncmy, in a transaction of READ COMMITTED: under REPEATABLE READ it would neither see
+    MySQL        the run of a key that another has just published, nor leave the gaps beside it to others. What our statements expect of
+                 a session is set for as long as they run. The App looks for the commit, as on SQLite.
     SQLite       the caller's sqlite3 connection, on the same file and in the thread that calls. The App looks for the
                  commit and signals then. No other process writes while the transaction is open, so it should be short.
 
-A savepoint holds what is written here: where it fails, the caller's own work stands and the error is raised.
+A savepoint holds what is written here: where it fails, the caller's own work stands and the error is raised. Only MariaDB and MySQL take back the
+whole transaction of one that they choose out of a deadlock; the error says so.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ T = TypeVar("T")
 _UNDEFINED_TABLE: Final = "42P01"
 _UNIQUE_VIOLATION: Final = "23505"
 """States of SQL, which both drivers give their errors."""
-_TRIES = 5
+TRIES: Final = 5
 """For a key that two publish at the same time: the second one finds it there."""
 
 FIELD = "transaction"
@@ -68,7 +72,7 @@ async def run_on_postgres(
     """`connection` is as `on_postgres` gives it, and `do` carries a statement out on it. The topics are signalled on `channel`
     by the commit.
     """
-    for left in reversed(range(_TRIES)):
+    for left in reversed(range(TRIES)):
         try:
             async with _postgres_savepoint(connection):
                 answer = await drive(work, do)
@@ -108,6 +112,59 @@ async def _postgres_savepoint(connection: Any) -> AsyncIterator[None]:
             await connection.execute("rollback to savepoint noonbell; release savepoint noonbell")
         raise
     await connection.execute("release savepoint noonbell")
+
+
+def on_mysql(connection: Any) -> Any:
+    """The caller's connection, which has a transaction, or begins one with its next statement."""
+    from asyncmy.connection import Connection
+
+    if not isinstance(connection, Connection):
+        raise refuse(connection, "a connection of asyncmy to the database of the store")
+    if connection.get_autocommit() and not connection.get_transaction_status():
+        raise InvalidArgument.field(FIELD, "is a connection without a transaction; begin one, or leave the option out")
+    return connection
+
+
+@contextlib.asynccontextmanager
+async def mysql_session(connection: Any, mode: str, isolation: str) -> AsyncIterator[Any]:
+    """A cursor on the caller's connection, in whose session our statements mean what they mean in ours; as it was, afterwards.
+
+    `mode`: `sql_mode` of our sessions. `isolation`: what the server calls the variable.
+    """
+    from asyncmy.cursors import Cursor
+
+    cursor = connection.cursor(Cursor)  # rows are tuples, under any setting of the caller
+    await cursor.execute(
+        f"select @@session.{isolation}, @@session.character_set_client, @@session.sql_mode, @@session.group_concat_max_len"
+    )
+    level, charset, *before = await cursor.fetchone()
+    if level != "READ-COMMITTED":
+        raise InvalidArgument.field(
+            FIELD,
+            f"is a transaction of {level}; expected READ-COMMITTED: SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+            " before it begins",
+        )
+    if charset != "utf8mb4":
+        raise InvalidArgument.field(FIELD, f"is a connection of the character set {charset}; expected utf8mb4")
+    await cursor.execute(f"set session sql_mode = {mode}, group_concat_max_len = 16777216")
+    try:
+        yield cursor
+    finally:
+        if connection.connected:
+            await cursor.execute("set session sql_mode = %s, group_concat_max_len = %s", before)
+
+
+@contextlib.asynccontextmanager
+async def mysql_savepoint(cursor: Any) -> AsyncIterator[None]:
+    await cursor.execute("savepoint noonbell")
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception):  # a deadlock has taken the savepoint back, and all the rest
+            await cursor.execute("rollback to savepoint noonbell")
+            await cursor.execute("release savepoint noonbell")
+        raise
+    await cursor.execute("release savepoint noonbell")
 
 
 @contextlib.contextmanager

@@ -23,13 +23,14 @@ import asyncmy
 import asyncmy.errors as mysql_errors
 
 from noonbell.clock import Clock, Instant
-from noonbell.errors import SettingsError, StoreUnavailable
+from noonbell.errors import InvalidArgument, SettingsError, StoreUnavailable
+from noonbell.model.request import Publication, PublishResult
 from noonbell.settings.store_address import Host, parse_server_address
-from noonbell.stores import blocking
+from noonbell.stores import blocking, caller_transaction
 from noonbell.stores.hosts import LOOK_SECONDS as HOST_SECONDS
 from noonbell.stores.hosts import HostFinder, HostState, unreachable
 from noonbell.stores.migrations.table_lock import BEAT_SECONDS, LOOK_SECONDS, SchemaLock
-from noonbell.stores.sql import change_capture
+from noonbell.stores.sql import change_capture, publishing
 from noonbell.stores.sql.dialect import Dialect, on_duplicate, percent, update_join
 from noonbell.stores.sql.ids import reserve
 from noonbell.stores.sql.rows import TaskView, to_json
@@ -125,6 +126,7 @@ _LOCK_TIMEOUT = 1205
 _AGAIN = frozenset({1213, 1020})
 _DUPLICATE = 1062
 _NO_DATABASE = 1049
+_NO_TABLE = 1146
 _NO_CONNECTION = 2003
 _OF_THE_CALL = frozenset(
     {1064, 1110, 1118, 1136, 1153, 1264, 1265, 1292, 1300, 1366, 1406, 1690, 3140, 3141, 3819, 4025}
@@ -306,6 +308,29 @@ class MysqlStore(ServerStore):
                 connection.close()
         except (OSError, mysql_errors.MySQLError) as error:
             raise _translated(error) from error
+
+    async def publish_within(
+        self, connection: Any, publications: Sequence[Publication], topics: Sequence[str] = ()
+    ) -> list[PublishResult]:
+        del topics  # the server has nothing that signals with a commit
+
+        def work() -> Work[list[PublishResult]]:
+            yield from caller_transaction.check_installation(self._cache.installation)
+            return (yield from publishing.publish(self.dialect, TaskView(self._cache), publications))
+
+        theirs = caller_transaction.on_mysql(connection)
+        isolation = "tx_isolation" if self._schema == "mariadb" else "transaction_isolation"
+        for left in reversed(range(caller_transaction.TRIES)):
+            try:
+                async with (
+                    caller_transaction.mysql_session(theirs, _SQL_MODE, isolation) as cursor,
+                    caller_transaction.mysql_savepoint(cursor),
+                ):
+                    return await drive(work, functools.partial(self._do, cursor))
+            except Exception as error:
+                if not left or not isinstance(_translated(error), Conflict):
+                    raise _of_the_caller(error) from None
+        raise AssertionError("unreachable")
 
     async def _read(self, work: Callable[[], Work[T]]) -> T:
         blocker = self._lock_waits.one()
@@ -653,6 +678,18 @@ def _said(error: Exception) -> str:
     """What the server or the driver says, with its number at the end: the driver's own text is a tuple."""
     code = _code_of(error)
     return f"{error.args[1]} ({code})" if code and len(error.args) > 1 else str(error) or type(error).__name__
+
+
+def _of_the_caller(error: Exception) -> Exception:
+    """What went wrong in a transaction of the caller's."""
+    code = _code_of(error)
+    if code == _NO_TABLE:
+        return InvalidArgument.field(
+            caller_transaction.FIELD, f"is a connection to another database than the store's: {_said(error)}"
+        )
+    if code in _AGAIN:
+        return StoreUnavailable(f"MySQL: {_said(error)}: the server has taken back the whole transaction; do it again")
+    return _translated(error)
 
 
 def _translated(error: Exception) -> Exception:

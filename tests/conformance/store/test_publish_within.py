@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+import asyncmy
 import asyncpg
 import psycopg
 import pytest
+from asyncmy.cursors import DictCursor
 from psycopg.rows import dict_row
 
 from conformance.store.builders import claim, claimed_ids, every, job, publish, publish_as, runs_of, status_of
@@ -24,7 +27,13 @@ from noonbell.stores.wakeups import channel_of
 
 shared = pytest.mark.parametrize(
     ("kind", "driver"),
-    [("sqlite", "sqlite3"), ("postgres", "asyncpg"), ("postgres", "psycopg"), ("postgres", "psycopg without asyncio")],
+    [
+        ("sqlite", "sqlite3"),
+        ("postgres", "asyncpg"),
+        ("postgres", "psycopg"),
+        ("postgres", "psycopg without asyncio"),
+        ("mariadb", "asyncmy"),
+    ],
     indirect=True,
 )
 """The stores whose connections a caller can bring, and the drivers that the caller may use."""
@@ -80,6 +89,15 @@ async def _caller_on(driver: str, url: str) -> AsyncIterator[Caller]:
                 return [tuple(row.values()) for row in cursor.fetchall()] if cursor.description else []
 
             yield Caller(ask_here, ours)
+    elif driver == "asyncmy":
+        async with _on_mysql(url) as mine:
+
+            async def say(sql: str) -> list[Any]:
+                async with mine.cursor() as cursor:
+                    await cursor.execute(sql)
+                    return [tuple(row.values()) for row in await cursor.fetchall()] if cursor.description else []
+
+            yield Caller(say, mine)
     else:
         with contextlib.closing(sqlite3.connect(urlsplit(url).path, isolation_level=None)) as file:
 
@@ -87,6 +105,27 @@ async def _caller_on(driver: str, url: str) -> AsyncIterator[Caller]:
                 return file.execute(sql).fetchall()
 
             yield Caller(run, file)
+
+
+@contextlib.asynccontextmanager
+async def _on_mysql(url: str, isolation: str = "read committed") -> AsyncIterator[Any]:
+    """With rows as dicts and a mode of SQL that ours is not."""
+    parts = urlsplit(url)
+    connection = await asyncmy.connect(
+        host=parts.hostname,
+        port=parts.port,
+        user=parts.username,
+        password=parts.password or "",
+        db=parts.path.lstrip("/"),
+        autocommit=True,
+        cursor_cls=DictCursor,
+        charset="utf8mb4",
+        init_command=f"set session transaction isolation level {isolation}",
+    )
+    try:
+        yield connection
+    finally:
+        await connection.ensure_closed()
 
 
 @shared
@@ -98,7 +137,7 @@ async def test_a_run_is_born_by_the_commit_together_with_what_the_caller_wrote(k
     assert answer.outcome is PublishOutcome.CREATED
     assert answer.run_id is not None
     assert await store.run(answer.run_id) is None
-    if kind == "postgres":  # on SQLite nobody else writes meanwhile, a claim included
+    if kind != "sqlite":  # there nobody else writes meanwhile, a claim included
         assert await claim(store) == []
     await caller.run("commit")
     (lease,) = await claim(store)
@@ -216,6 +255,45 @@ async def test_a_sqlite3_connection_begins_by_itself_and_keeps_its_own_rows(stor
         assert file.execute("select 1 as one").fetchone() == {"one": 1}
     assert answer.run_id is not None
     assert await status_of(store, answer.run_id) == "SCHEDULED"
+
+
+@pytest.mark.parametrize("kind", ["mariadb"], indirect=True)
+async def test_a_transaction_of_mariadb_is_read_committed_and_its_session_stays_as_it_was(store: Store, store_url: str):
+    task = await store.create_task(job())
+    async with _on_mysql(store_url, "repeatable read") as connection:
+        await connection.begin()
+        with pytest.raises(InvalidArgument, match="REPEATABLE-READ; expected READ-COMMITTED"):
+            await store.publish_within(connection, [Publication(task_id=task.id)])
+        await connection.rollback()
+        async with connection.cursor() as cursor:
+            await cursor.execute("set session transaction isolation level read committed")
+            await cursor.execute("set session sql_mode = 'STRICT_ALL_TABLES'")
+        await connection.begin()
+        with pytest.raises(NotFound):
+            await store.publish_within(connection, [Publication(task_id=TaskId(99))])
+        await store.publish_within(connection, [Publication(task_id=task.id)])
+        async with connection.cursor() as cursor:
+            await cursor.execute("select @@session.sql_mode as mode")
+            assert (await cursor.fetchone())["mode"] == "STRICT_ALL_TABLES"
+        await connection.commit()
+    assert len(await runs_of(store, task)) == 1
+
+
+@pytest.mark.parametrize("kind", ["mariadb"], indirect=True)
+async def test_of_two_that_publish_a_key_at_once_on_mariadb_the_second_finds_it(store: Store, store_url: str):
+    task = await store.create_task(job())
+    asked = [Publication(task_id=task.id, key="k")]
+    async with _on_mysql(store_url) as first, _on_mysql(store_url) as second:
+        await first.begin()
+        await second.begin()
+        (one,) = await store.publish_within(first, asked)
+        waiting = asyncio.create_task(store.publish_within(second, asked))
+        await asyncio.sleep(0)
+        await first.commit()
+        (two,) = await waiting
+        await second.commit()
+    assert (one.outcome, two.outcome) == (PublishOutcome.CREATED, PublishOutcome.EXISTS)
+    assert one.run_id == two.run_id
 
 
 @pytest.mark.bare_database

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+import asyncmy
 import django
 import psycopg
 import pytest
@@ -136,12 +137,14 @@ def test_a_session_of_sqlalchemy(engine: tuple[str, sa.Engine]):
             send.publish_sync(to="c", transaction=connection)
 
 
-@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
-async def test_a_session_of_sqlalchemy_with_asyncio(postgres_url: str, driver: str):
+@pytest.mark.parametrize("driver", ["postgresql+asyncpg", "postgresql+psycopg", "mysql+asyncmy"])
+async def test_a_session_of_sqlalchemy_with_asyncio(request: pytest.FixtureRequest, driver: str):
     app = shop()
     send = app.jobs["send"]
-    engine = create_async_engine(postgres_url.replace("postgresql://", f"postgresql+{driver}://"))
-    async with app.connected(postgres_url):
+    scheme = driver.partition("+")[0]
+    url = request.getfixturevalue("mysql_url" if scheme == "mysql" else "postgres_url")
+    engine = create_async_engine(url.replace(f"{scheme}://", f"{driver}://"), isolation_level="READ COMMITTED")
+    async with app.connected(url):
         with pytest.raises(ZeroDivisionError):
             async with AsyncSession(engine) as session, session.begin():
                 undone = await send.publish(to="a", key="k", transaction=session)
@@ -203,6 +206,24 @@ def test_atomic_of_django(atomic: tuple[str, str]):
         assert (is_there(made), is_there(undone), is_there(inner)) == (True, False, False)
         with pytest.raises(InvalidArgument, match="outside of transaction"):
             send.publish_sync(to="c", transaction=connections[name])
+
+
+async def test_a_run_of_a_transaction_on_mysql_is_carried_out_after_its_commit(mysql_url: str):
+    app = shop()
+    parts = urlsplit(mysql_url)
+    given = {"host": parts.hostname, "port": parts.port, "user": parts.username, "db": parts.path.lstrip("/")}
+    connection = await asyncmy.connect(
+        **given,
+        password=parts.password or "",
+        charset="utf8mb4",
+        init_command="set session transaction isolation level read committed",
+    )
+    async with app.running(mysql_url):
+        made = await app.jobs["send"].publish(to="Ann", transaction=connection)  # autocommit is off: this begins one
+        assert not await stands(made)
+        await connection.commit()
+        assert await made.result(20) == "Ann"
+    await connection.ensure_closed()
 
 
 def test_another_database_is_refused(postgres_url: str, sqlite_url: str):

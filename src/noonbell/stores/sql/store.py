@@ -486,7 +486,7 @@ class SqlStore(TransitionRunner):
         del publications, topics
         raise InvalidArgument.field(
             "transaction",
-            f"is a {type(connection).__name__}; only stores on PostgreSQL and SQLite publish inside a transaction",
+            f"is a {type(connection).__name__}; a store in memory has no transactions of callers",
         )
 
     # Claim, execute, settle: PostgreSQL overrides the methods with an underscore
