@@ -146,6 +146,27 @@ app.conf.beat_schedule.update({"d": {"task": "t.d", "schedule": 4}})
     ]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "app.conf['timezone'] = 'Europe/Rome'\napp.conf.beat_schedule = {%s}",
+        "app.conf.update({'beat_schedule': {%s}, 'timezone': 'Europe/Rome'})",
+        "app.conf.update(timezone='Europe/Rome', enable_utc=False)\napp.conf['beat_schedule'] = {%s}",
+        "class Config:\n    timezone = 'Europe/Rome'\n    beat_schedule = {%s}",
+    ],
+)
+def test_settings_of_celery_are_found_however_they_are_set(text):
+    entry = only(celery_beat.read_module(text % "'a': {'task': 't', 'schedule': 60}", None))
+    assert (entry.task["name"], entry.task["timezone"]) == ("a", "Europe/Rome")
+
+
+def test_the_zone_of_a_machine_has_to_be_named():
+    text = "enable_utc = False\nbeat_schedule = {'a': {'task': 't', 'schedule': 60}}"
+    with pytest.raises(ValueError, match="give --tz"):
+        celery_beat.read_module(text, None)
+    assert only(celery_beat.read_module(text, "Asia/Shanghai")).task["timezone"] == "Asia/Shanghai"
+
+
 @pytest.mark.parametrize("text", ["x = 1", "beat_schedule = load()", "timezone = f()\nbeat_schedule = {}"])
 def test_a_module_whose_schedule_is_not_written_out_is_refused_by_name(text):
     with pytest.raises(ValueError, match=r"beat_schedule|not written out"):

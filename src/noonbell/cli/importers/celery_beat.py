@@ -85,17 +85,22 @@ class _Module:
                     _last_name(owner) in _SCHEDULES
                 ):
                     self.added.append(more)
-                case ast.Call(func=ast.Attribute(attr="update"), keywords=keywords):
+                case ast.Call(func=ast.Attribute(attr="update"), args=args, keywords=keywords):
                     self.named.update({each.arg: each.value for each in keywords if each.arg})
+                    for arg in args:
+                        if isinstance(arg, ast.Dict):
+                            for key, value in zip(arg.keys, arg.values, strict=True):
+                                self._set(ast.Subscript(arg, key or arg), value)
                 case _:
                     continue
 
     def _set(self, target: ast.expr, value: ast.expr) -> None:
-        """`beat_schedule = …`, `app.conf.beat_schedule = …`."""
-        if isinstance(target, ast.Name):
-            self.named[target.id] = value
-        elif isinstance(target, ast.Attribute):
-            self.named[target.attr] = value
+        """`beat_schedule = …`, `app.conf.beat_schedule = …`, `app.conf["beat_schedule"] = …`."""
+        match target:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str(name))):
+                self.named[name] = value
+            case _:
+                return
 
     def _name_task(self, function: str, decorator: ast.expr) -> None:
         """`@app.task(name="…")`."""
@@ -196,6 +201,8 @@ def read_module(text: str, zone: str | None, name: str = "tasks") -> Iterator[Im
     if asked is None and not module.added and not module.periodic:
         raise ValueError(f"sets no {', '.join(_SCHEDULES)}, and calls no add_periodic_task")
     named = next((module.named[each] for each in _ZONES if each in module.named), None)
+    if zone is None and named is None and _is_local(module):
+        raise ValueError("its schedule is in the zone of the machine, because enable_utc is off; give --tz")
     if zone is None:
         try:
             zone = find("UTC" if named is None else module.value(named)).name
@@ -211,6 +218,11 @@ def read_module(text: str, zone: str | None, name: str = "tasks") -> Iterator[Im
         *((ast.unparse(call), partial(_periodic, module, call, zone, name)) for call in module.periodic),
     ]
     return read_entries((f"entry {number}", source, read) for number, (source, read) in enumerate(readers, 1))
+
+
+def _is_local(module: _Module) -> bool:
+    found = next((module.named[each] for each in ("enable_utc", "CELERY_ENABLE_UTC") if each in module.named), None)
+    return isinstance(found, ast.Constant) and not found.value
 
 
 def _periodic(module: _Module, call: ast.Call, zone: str, name: str, found: Findings) -> dict[str, Any]:
