@@ -94,6 +94,8 @@ async def _pages_agree(url: str, node: ServerNode) -> None:
         for share, name in ((50, "p50"), (95, "p95"), (99, "p99")):
             true = took[-(-share * len(took) // 100) - 1] / 1000
             assert abs(stats["duration_ms"][name] - true) <= 0.02 * true + 1
+        metrics = node.call("GET", "/metrics", base="").text
+        assert f'noonbell_runs_ended_24h{{status="SUCCESS"}} {runs - failed:.1f}\n' in metrics
         page = page_of(node, "/")
         assert f"{100 * (runs - failed) / runs:.1f} %" in page
         assert re.search(rf"\b{failed:,} failed", page) or re.search(rf"\b{failed} failed", page)

@@ -43,6 +43,7 @@ from noonbell.model.request import (
     TaskQuery,
 )
 from noonbell.model.request import PublishOutcome as Published_
+from noonbell.model.rollup import DAY, Figures, Scope, Sketch, stretch_of
 from noonbell.model.run import FINAL, Lease, Origin, RunStatus, SkipReason
 from noonbell.model.sla import SlaSwept
 from noonbell.model.task import TaskStatus
@@ -174,6 +175,16 @@ class Metrics:
             "noonbell_queue_unserved",
             "Due runs, among the first in line, that no living worker could take, by what they all lack.",
             ("queue", "lack"),
+        )
+        self.day_runs = self._gauge(
+            "noonbell_runs_ended_24h",
+            "Runs of all nodes that ended within the last 24 hours, by status, as the overview counts them.",
+            ("status",),
+        )
+        self.day_times = self._gauge(
+            "noonbell_run_times_24h_seconds",
+            "Percentiles over the runs of all nodes that ended within the last 24 hours, as the overview tells them.",
+            ("time", "percentile"),
         )
         self.workers = self._gauge("noonbell_workers", "Workers, by state.", ("state",))
         self.followed = self._counter(
@@ -333,11 +344,26 @@ class Readings:
         keys, runs = await self._store.held_by_keys()
         metrics.keys_full.set(keys)
         metrics.key_waiting.set(runs)
+        await self._read_day()
         await self._read_queues()
         await self._read_subscriptions()
         states = [worker.state for worker in await store.workers()]
         for state in WorkerState:
             metrics.workers.labels(state).set(states.count(state))
+
+    async def _read_day(self) -> None:
+        """From the roll-ups: of whatever node, and still there after a restart."""
+        now = await self._store.now()
+        found = await self._store.rollups(Scope.ALL, stretch_of(now - DAY.length, now, now), names=[""])
+        figures = found[0].figures if found else Figures()
+        for status in FINAL:
+            self._metrics.day_runs.labels(status).set(figures.counts.get(str(status), 0))
+        self._metrics.day_times.clear()
+        for time in ("duration", "start_delay", "queue_time"):
+            sketch: Sketch = getattr(figures, time)
+            for percentile, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+                if (value := sketch.percentile(share)) is not None:
+                    self._metrics.day_times.labels(time, percentile).set(value / SECOND)
 
     async def _read_subscriptions(self) -> None:
         self._metrics.webhook_pending.clear()

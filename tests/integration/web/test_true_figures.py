@@ -68,6 +68,11 @@ async def test_pages_and_stats_say_what_history_says(everywhere):
         told = await api.good("GET", "/stats")
         assert told["by_status"]["SUCCESS"] == ended - failed
         assert told["by_final_status"]["FAILED"] == failed
+        metrics = (await api.call("GET", "//metrics")).text
+        assert f'noonbell_runs_ended_24h{{status="SUCCESS"}} {ended - failed:.1f}\n' in metrics
+        assert f'noonbell_runs_ended_24h{{status="FAILED"}} {failed:.1f}\n' in metrics
+        (p95,) = re.findall(r'noonbell_run_times_24h_seconds\{percentile="p95",time="duration"\} (\S+)', metrics)
+        assert abs(float(p95) * 1_000 - told["duration_ms"]["p95"]) <= 1
         assert told["success_rate"] == 0.9
         (mine,) = told["tasks"]
         assert (mine["task_id"], mine["runs"], mine["success_rate"]) == (task_id, ended, 0.9)

@@ -41,6 +41,8 @@ PROMISED = {
     "noonbell_queue_depth": ("gauge", {"queue", "state"}),
     "noonbell_queue_oldest_age_seconds": ("gauge", {"queue"}),
     "noonbell_queue_unserved": ("gauge", {"queue", "lack"}),
+    "noonbell_runs_ended_24h": ("gauge", {"status"}),
+    "noonbell_run_times_24h_seconds": ("gauge", {"time", "percentile"}),
     "noonbell_flow_steps_total": ("counter", {"status"}),
     "noonbell_lease_losses_total": ("counter", {"found_by"}),
     "noonbell_store_latency_seconds": ("histogram", {"call"}),
@@ -94,9 +96,10 @@ def every_second(clock):
     return when.normalise(fields, "UTC", slot_of(clock.now()))
 
 
-async def test_every_promised_name_has_its_type_and_labels(store, metrics):
+async def test_every_promised_name_has_its_type_and_labels(store, metrics, clock):
     await publish(store, await job(store), 2)
     (lease,) = await claim(store, 1)
+    clock.advance(1)
     await store.settle([settlement(lease)])
     metrics.run_retries.of(1).inc()
     metrics.misfires.of(1).inc()
