@@ -204,9 +204,8 @@ def _leg(places: dict[str, str], sink: Sink, source: str, to: str, *, is_killed:
         if is_killed:
             killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             assert killed.stderr is not None
-            for said in killed.stderr:
-                if said.startswith("runs:"):
-                    break
+            if not any("25 %" in said for said in killed.stderr):
+                raise Failed(f"{title}: it was to be killed after a quarter of the copy, and has ended")
             killed.kill()
             killed.wait()
             killed.stderr.close()
