@@ -188,7 +188,7 @@ async def test_a_flow_that_fails_names_the_steps(store: Store):
     run_id = await publish(store, task)
     await carry_out(store, fails={"a": True, "b": True})
     run = await run_of(store, run_id)
-    assert (run.status, run.error_message) == (S.FAILED, "the steps a, b failed")
+    assert (run.status, run.error_message) == (S.FAILED, "steps a, b failed")
     assert details_of(run) == {"kind": "step", "steps": ["a", "b"]}
     assert run.result == {"failed": 2, "skipped": 1}
 
