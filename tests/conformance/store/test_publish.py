@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import msgspec
 import pytest
@@ -43,6 +44,7 @@ from conformance.store.builders import (
 )
 from noonbell.clock import ManualClock
 from noonbell.errors import InvalidState, NotFound
+from noonbell.model.dedupe import Dedupe, DedupeMode
 from noonbell.model.request import IfFinished, Publication, PublishOutcome, PublishResult, RunQuery
 from noonbell.model.run import Origin, RunId
 from noonbell.model.task import (
@@ -50,6 +52,7 @@ from noonbell.model.task import (
     FailureAction,
     OnExhausted,
     OverlapAction,
+    RateLimit,
     Task,
     TaskId,
     TaskSpec,
@@ -287,6 +290,36 @@ async def test_update_waiting_changes_the_order_of_claims(store: Store):
     second = await publish(store, task, key="second")
     await publish_as(store, task, "second", update_waiting=True, priority=1)
     assert claimed_ids(await claim(store)) == [second, first]
+
+
+@pytest.mark.parametrize("payload", [msgspec.UNSET, {"tenant": "a"}])
+async def test_update_waiting_replaces_the_body_that_an_http_run_was_asked_with(store: Store, payload: Any):
+    task = await store.create_task(http(payload={"tenant": "z"}))
+    old, new = {"override_body": "old"}, {"override_body": "new", "concurrency_key": "acme"}
+    run_id = await publish(store, task, key="k", overrides=old, payload=payload, delay_seconds=60)
+    await publish_as(store, task, "k", update_waiting=True, overrides=new)
+    (lease,) = await claim_due(store)
+    assert (lease.run_id, lease.overrides) == (run_id, new)
+    assert lease.payload == ({"tenant": "z"} if payload is msgspec.UNSET else payload)
+
+
+async def test_update_waiting_of_the_time_alone_leaves_the_run_its_payload_and_its_rate(store: Store):
+    task = await store.create_task(job(rate_limit=RateLimit(max=1, per_seconds=3_600, key="tenant")))
+    run_id = await publish(store, task, key="k", payload={"tenant": "a"}, delay_seconds=60)
+    await publish_as(store, task, "k", update_waiting=True)
+    without = await publish(store, task)
+    leases = await claim_due(store)
+    assert sorted((lease.run_id, lease.payload) for lease in leases) == [(run_id, {"tenant": "a"}), (without, None)]
+
+
+async def test_the_last_of_a_batch_brings_its_body(store: Store):
+    task = await store.create_task(http())
+    rule = Dedupe(mode=DedupeMode.DEBOUNCE, key="k", seconds=5)
+    asked = [Publication(task_id=task.id, dedupe=rule, overrides={"override_body": text}) for text in ("1", "2")]
+    answers = await store.publish(asked)
+    assert [answer.outcome.value for answer in answers] == ["created", "updated"]
+    await store.promote(10)
+    assert (await store.inputs([answers[0].run_id or RunId(0)]))[answers[0].run_id].overrides == {"override_body": "2"}
 
 
 async def test_update_waiting_works_behind_a_limit(store: Store, clock: ManualClock):

@@ -33,7 +33,7 @@ from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.insert_runs import NewRun, insert_runs, rate_key
 from noonbell.stores.sql.moves import move
-from noonbell.stores.sql.rows import Known, TaskView, json_or_null, known_tasks, to_json
+from noonbell.stores.sql.rows import Known, TaskView, from_json, json_or_null, known_tasks, to_json
 from noonbell.stores.sql.statement import Execute, Fetch, Now, UpdateMany, Work, delete, insert, update
 
 
@@ -242,7 +242,21 @@ def _update_new_run(new_run: NewRun, now: Instant, publication: Publication) -> 
     new_run.expires_in_seconds = publication.expires_in_seconds
     if publication.payload is not msgspec.UNSET:
         new_run.payload = publication.payload
+    if _brings_input(publication):
         new_run.overrides = publication.overrides
+
+
+def _brings_input(publication: Publication) -> bool:
+    """Whether what the run is carried out with is the publication's; else it stays the run's."""
+    return publication.payload is not msgspec.UNSET or publication.overrides is not None
+
+
+def _payload_text(publication: Publication, live: Live) -> Work[str | None]:
+    """The payload of the run once the publication has changed it, as `inputs` has it; None: that of the task."""
+    if publication.payload is not msgspec.UNSET:
+        return to_json(publication.payload)
+    rows = yield Fetch("select payload from inputs where run_id = :run", {"run": live.run_id})
+    return rows[0][0] if rows else None
 
 
 def _expire_anew(q: Dialect, known: Known, publication: Publication, run_at: Instant, live: Live) -> Work[Live]:
@@ -267,8 +281,9 @@ def _update_waiting(
     is_later = run_at > now
     before, live = live, (yield from _expire_anew(q, known, publication, run_at, live))
     key = yield from keys.leave(q, cache, before)
-    payload = spec.payload if publication.payload is msgspec.UNSET else publication.payload
-    if publication.payload is not msgspec.UNSET or publication.overrides is not None:
+    payload_text = yield from _payload_text(publication, live)
+    payload = spec.payload if payload_text is None else from_json(payload_text)
+    if _brings_input(publication):
         key = keys.key_of(spec, payload, publication.overrides)
     after = live._replace(flags=live.flags & ~RunFlag.KEYED | (0 if key is None else RunFlag.KEYED))
     after = after._replace(place=int(Place.LATER if is_later else after.due_place), at=run_at if is_later else None)
@@ -277,9 +292,9 @@ def _update_waiting(
     yield update("live", {"run_id": live.run_id}, turn=-priority, run_at=run_at, rate_key=rated_by)
     yield update("runs", {"id": live.run_id}, priority=priority, run_at=run_at, updated_at=now)
     yield from sla.watch_anew(cache, known.task, live.run_id, publication.origin, run_at, now)
-    if publication.payload is not msgspec.UNSET:
+    if _brings_input(publication):
         yield delete("inputs", run_id=live.run_id)
-        given = {"payload": to_json(publication.payload), "overrides": json_or_null(publication.overrides)}
+        given = {"payload": payload_text, "overrides": json_or_null(publication.overrides)}
         yield insert("inputs", run_id=live.run_id, **given)
     if key is not None:
         gates = GateChanges()
