@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from noonbell.clock import SECOND, Instant
 from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.model.request import Canceled, Publication, PublishOutcome, PublishResult
@@ -25,6 +26,8 @@ async def publish(
 
     `tasks`: those that the caller has read anyway, or the cache to find them in.
     """
+    # Before the commit: what is written must not look refused because the clock could not be read.
+    now = await store.about_now() if any(publication.run_at is not None for publication in publications) else None
     answers = await store.publish(publications)
     if any(publication.dedupe is not None for publication in publications):
         failpoint.hit("K27")
@@ -33,7 +36,7 @@ async def publish(
         for publication, answer in zip(publications, answers, strict=True)
         if answer.outcome in (PublishOutcome.CREATED, PublishOutcome.UPDATED)
     ]
-    for topic in await topics_of(born, tasks):
+    for topic in await topics_of(born, tasks, now):
         wakeup.signal(topic)
     return answers
 
@@ -49,15 +52,19 @@ async def cancel(
     return answers
 
 
-async def topics_of(publications: Sequence[Publication], tasks: TaskCache | Mapping[TaskId, Task]) -> list[str]:
-    """Who is to be woken once these are born."""
+async def topics_of(
+    publications: Sequence[Publication], tasks: TaskCache | Mapping[TaskId, Task], now: Instant | None = None
+) -> list[str]:
+    """Who is to be woken once these are born. `now` is roughly the store's; without it, every `run_at` may have come."""
     topics: set[str] = set()
     queued: set[TaskId] = set()
     for publication in publications:
         is_debounced = publication.dedupe is not None and publication.dedupe.is_for_later
-        if publication.delay_seconds > 0 or publication.run_at is not None or is_debounced:
+        is_delayed = publication.delay_seconds > 0 or is_debounced
+        run_at = publication.run_at
+        if is_delayed or run_at is not None:
             topics.add(PLAN)
-        else:
+        if not is_delayed and (run_at is None or now is None or run_at <= now + SECOND):
             queued.add(publication.task_id)
     for task_id in queued:
         topics.add(await _topic_of(task_id, tasks))

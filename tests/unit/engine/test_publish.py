@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from conformance.store.builders import at, job, publish, run_of
 from noonbell.engine import publish as engine
 from noonbell.engine.attempt_runner import TaskCache
@@ -27,6 +29,15 @@ async def test_a_delayed_publish_wakes_the_planner(store: MemoryStore, wakeup: L
     await engine.publish(store, wakeup, late, {task.id: task})
     assert await wakeup.wait(["plan"], 0)
     assert not await wakeup.wait(["queue:default"], 0)
+
+
+@pytest.mark.parametrize("seconds", [-3_600, 0])
+async def test_a_publish_for_a_time_that_has_come_wakes_the_workers(
+    store: MemoryStore, wakeup: LocalWakeup, seconds: int
+):
+    task = await store.create_task(job())
+    await engine.publish(store, wakeup, [Publication(task_id=task.id, run_at=at(seconds))], {task.id: task})
+    assert await wakeup.wait(["queue:default"], 0)
 
 
 async def test_what_made_no_run_wakes_nobody(store: MemoryStore, wakeup: LocalWakeup):
