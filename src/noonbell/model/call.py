@@ -85,6 +85,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 OUTCOME_RETRY: Final = RetryPolicy(max_retries=10)
 """Of the call that tells of an outcome."""
+OUTCOME_SECONDS: Final = 10.0
+"""The least timeout of such a call: who is told may be slower than what was called."""
 
 
 def name_of(queue: str) -> str:

@@ -176,6 +176,19 @@ async def test_the_outcome_is_told_once_and_nothing_follows_from_the_telling(sto
     assert len(await runs_of(store, task)) == 2
 
 
+@pytest.mark.parametrize(("seconds", "expected"), [(0.05, 10.0), (None, 10.0), (60.0, 60.0)])
+async def test_who_is_told_has_ten_seconds_to_answer_or_as_long_as_what_was_called(
+    store: Store, seconds: float | None, expected: float
+):
+    task = await calls_of(store)
+    await call(store, task, success_url="http://target.test/good", timeout_seconds=seconds)
+    (lease,) = await claimed(store)
+    await done(store, finish(lease))
+    (telling,) = await claimed(store)
+    assert telling.step is not None
+    assert telling.step.timeout_seconds == expected
+
+
 async def test_a_canceled_call_is_told_as_a_failure_and_one_without_an_address_is_not_told(store: Store):
     task = await calls_of(store)
     waits = await call(store, task, failure_url="http://target.test/bad")

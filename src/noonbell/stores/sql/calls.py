@@ -15,7 +15,17 @@ from typing import Any, Final
 
 from noonbell.clock import Instant, rfc3339
 from noonbell.engine import failpoint
-from noonbell.model.call import CALL, CALL_TYPE, MOST_SECONDS, OUTCOME_RETRY, Call, call_of, name_of, stored
+from noonbell.model.call import (
+    CALL,
+    CALL_TYPE,
+    MOST_SECONDS,
+    OUTCOME_RETRY,
+    OUTCOME_SECONDS,
+    Call,
+    call_of,
+    name_of,
+    stored,
+)
 from noonbell.model.run import SUCCEEDED, Origin, RunStatus, final_status, idempotency_key_of
 from noonbell.model.target_kind import HTTP_QUEUE
 from noonbell.model.task import SYSTEM_TASK_IDS, Task, TaskSpec
@@ -52,7 +62,7 @@ def tell_outcomes(q: Dialect, cache: TaskView, now: Instant, answers: Mapping[in
         told = Call(
             url=url,
             headers={"Content-Type": "application/json"},
-            timeout_seconds=call.timeout_seconds,
+            timeout_seconds=max(call.timeout_seconds or 0, OUTCOME_SECONDS),
             retry_policy=OUTCOME_RETRY,
             labels=call.labels,
         )
@@ -109,7 +119,7 @@ def _notice_call(spec: TaskSpec) -> Call:
     return Call(
         url=spec.cancel_url or "",
         headers={"Content-Type": "application/json"},
-        timeout_seconds=min(spec.timeout_seconds, MOST_SECONDS),
+        timeout_seconds=min(max(spec.timeout_seconds, OUTCOME_SECONDS), MOST_SECONDS),
         retry_policy=OUTCOME_RETRY,
         labels=spec.labels,
     )
