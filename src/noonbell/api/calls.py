@@ -6,9 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noonbell.api.endpoint import Endpoint, call, endpoints_of
-from noonbell.api.params import MOST_BYTES, read_object
+from noonbell.api.params import MOST_BYTES, add_to_audit, read_list, read_object
 from noonbell.api.responses import json_response, request_id
-from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import Role
 from noonbell.service import Services
 from noonbell.service.calls import CallBatch, CallBatchAnswer, CallBody
@@ -21,7 +20,7 @@ class CallCalls:
 
     @call(
         "POST", "/calls", "make_call", "Call a URL, now or later, without a task", Role.OPERATOR,
-        body=CallBody, body_required=True, answer=ShownPublished, errors=("INVALID_STATE",),
+        body=CallBody, body_required=True, most_bytes=MOST_BYTES, answer=ShownPublished, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def one(self, request: Request) -> Response:
         """Once it is answered, the call is stored: it is made at least once, and retried as its policy says. It is a run of
@@ -30,6 +29,7 @@ class CallCalls:
         """
         given = await read_object(request, required=True)
         made = await self._calls.call(given, trace_id=request_id(request.scope))
+        add_to_audit(request, run_id=made.run_id)
         return json_response(ShownPublished(made.run_id, made.outcome))
 
     @call(
@@ -38,15 +38,9 @@ class CallCalls:
     )  # fmt: skip
     async def batch(self, request: Request) -> Response:
         """All calls are stored, or none. The answers are in the order of the calls."""
-        given = await read_object(request, required=True)
-        problems = Problems()
-        wanted = given.get("calls")
-        for name in given.keys() - {"calls"}:
-            problems.add(str(name)[:60], "is not a field of a batch of calls")
-        if not isinstance(wanted, list):
-            ReadContext(problems).expected("calls", wanted, "a list of calls")
-        problems.finish()
-        made = await self._calls.call_batch(wanted or [], trace_id=request_id(request.scope))
+        wanted, problems = await read_list(request, "calls", "a list of calls", "a batch of calls")
+        made = await self._calls.call_batch(wanted, problems, trace_id=request_id(request.scope))
+        add_to_audit(request, calls=len(made))
         return json_response({"calls": [ShownPublished(each.run_id, each.outcome) for each in made]})
 
 

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from noonbell import fields
 from noonbell.errors import InvalidArgument
-from noonbell.fields.problems import LocalTime, Problems, ReadContext
+from noonbell.fields.problems import SHOWN, LocalTime, Problems, ReadContext
 from noonbell.json_text import decoded, joined, too_large
 from noonbell.model.access import TokenScope
 from noonbell.model.run import RunId
@@ -162,6 +162,20 @@ async def read_json(request: Request) -> Any:
 async def read_object(request: Request, *, required: bool = False) -> dict[str, Any]:
     """The body as an object; without a body, an empty one."""
     return as_object(await read_json(request), required=required)
+
+
+async def read_list(request: Request, name: str, what: str, noun: str) -> tuple[list[Any], Problems]:
+    """The list of a batch, and what is wrong around it. Who reads what is in it adds to these problems, and raises all at once."""
+    given = await read_object(request, required=True)
+    problems = Problems()
+    for other in given.keys() - {name}:
+        problems.add(str(other)[:SHOWN], f"is not a field of {noun}; it has {name}")
+    found = given.get(name)
+    if isinstance(found, list):
+        return found, problems
+    ReadContext(problems).expected(name, found, what)
+    problems.finish()
+    return [], problems
 
 
 def as_object(value: Any, *, required: bool = False) -> dict[str, Any]:

@@ -101,15 +101,8 @@ class RunCalls:
         """All or nothing; answers in the order of the requests. A task at its limit that does not queue gives `refused`
         and no run.
         """
-        given = await read_object(request, required=True)
-        problems = Problems()
-        wanted = given.get("runs")
-        for name in given.keys() - {"runs"}:
-            problems.add(str(name)[:60], "is not a field of a batch")
-        if not isinstance(wanted, list):
-            ReadContext(problems).expected("runs", wanted, "a list of runs to publish")
-        problems.finish()
-        published = await self._services.publishing.publish_batch(wanted or [], trace_id=request_id(request.scope))
+        wanted, problems = await params.read_list(request, "runs", "a list of runs to publish", "a batch")
+        published = await self._services.publishing.publish_batch(wanted, problems, trace_id=request_id(request.scope))
         params.add_to_audit(request, runs=len(published))
         return json_response({"runs": [_outcome(each) for each in published]})
 

@@ -163,7 +163,7 @@ class TaskCalls:
     )  # fmt: skip
     async def create_many(self, request: Request) -> Response:
         """All or nothing, answers in the order of the requests. Each problem is named by its place: `tasks[7].cron_expr`."""
-        made = await self._tasks.create_many(await _listed(request), by=params.actor(request))
+        made = await self._tasks.create_many(*await _listed(request), by=params.actor(request))
         answer = [{"id": task.id, "name": task.name, "next_fire_at": _time(task.next_fire_at)} for task in made]
         return json_response({"tasks": answer}, 201)
 
@@ -174,7 +174,7 @@ class TaskCalls:
     )  # fmt: skip
     async def patch_many(self, request: Request) -> Response:
         """All or nothing, answers in the order of the requests. Each names its task by `id`; what it leaves out stays."""
-        changed = await self._tasks.change_many(await _listed(request), by=params.actor(request))
+        changed = await self._tasks.change_many(*await _listed(request), by=params.actor(request))
         return json_response({"tasks": [{"id": task.id, "version": task.version} for task in changed]})
 
     @call(
@@ -185,7 +185,8 @@ class TaskCalls:
     async def delete_many(self, request: Request) -> Response:
         """All or nothing. Their history stays and their names become free. Waiting runs are canceled."""
         removal = params.read_query(request, Removal)
-        deleted = await self._tasks.delete_many(await _listed(request), removal, by=params.actor(request))
+        named, problems = await _listed(request)
+        deleted = await self._tasks.delete_many(named, removal, problems, by=params.actor(request))
         return json_response({"deleted": len(deleted)})
 
     @call(
@@ -398,18 +399,8 @@ def _bulk_query(given: dict[str, object]) -> TaskQuery:
     return task_query(asked.filter or TaskFilter(), at)
 
 
-async def _listed(request: Request) -> list[Any]:
-    """The list of a batch. What is in it is read by the service."""
-    given = await read_object(request, required=True)
-    problems = Problems()
-    for name in given.keys() - {"tasks"}:
-        problems.add(str(name)[:60], "is not a field of a batch; it has tasks")
-    tasks = given.get("tasks")
-    if not isinstance(tasks, list):
-        ReadContext(problems).expected("tasks", tasks, "a list of tasks")
-        tasks = []
-    problems.finish()
-    return tasks
+async def _listed(request: Request) -> tuple[list[Any], Problems]:
+    return await params.read_list(request, "tasks", "a list of tasks", "a batch")
 
 
 def _time(instant: Instant | None) -> str | None:

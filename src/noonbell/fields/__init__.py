@@ -282,7 +282,8 @@ def _kind(given: Any, extra: Mapping[str, Any]) -> FieldKind:
         case inspect.DictType(value_type=value):
             base, inner, _ = _opened(value, {})
             of = AnyKind() if extra.get("anything") else _kind(base, inner)
-            return MapKind(of, extra.get("max_length"), said or "an object")
+            most = extra.get("max_length")
+            return MapKind(of, most, said or ("an object" if most is None else f"an object with at most {most} names"))
         case inspect.StructType(cls=cls):
             return StructKind(cls, said or "an object")
         case inspect.UnionType(types=types) if all(

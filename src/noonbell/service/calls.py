@@ -11,7 +11,7 @@ import msgspec
 from noonbell.clock import SECOND, Instant
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.publish import publish
-from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState
+from noonbell.errors import AlreadyExists, InvalidState
 from noonbell.fields import Moment, meta, plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.account import KeyLine
@@ -150,11 +150,14 @@ class Calls:
         (made,) = await self._publish([asked], trace_id)
         return made
 
-    async def call_batch(self, given: Sequence[Any], *, trace_id: str | None = None) -> list[PublishResult]:
-        """All in one transaction; answers in the order of the calls."""
+    async def call_batch(
+        self, given: Sequence[Any], problems: Problems | None = None, *, trace_id: str | None = None
+    ) -> list[PublishResult]:
+        """All in one transaction; answers in the order of the calls. `problems`: what was found wrong around them."""
+        problems = problems or Problems()
         if not 1 <= len(given) <= MOST_CALLS:
-            raise InvalidArgument.field("calls", f"are {len(given)}; expected 1 to {MOST_CALLS}")
-        problems = Problems()
+            problems.add("calls", f"are {len(given)}; expected 1 to {MOST_CALLS}")
+            problems.finish()
         asked: list[CallBody] = []
         expiring: list[tuple[CallBody, ReadContext]] = []
         for index, each in enumerate(given):

@@ -154,11 +154,14 @@ class Publishing:
             )
         return published
 
-    async def publish_batch(self, given: Sequence[Any], *, trace_id: str | None = None) -> list[PublishResult]:
-        """Up to 10,000 runs in one transaction; answers in the order of the requests."""
+    async def publish_batch(
+        self, given: Sequence[Any], problems: Problems | None = None, *, trace_id: str | None = None
+    ) -> list[PublishResult]:
+        """Up to 10,000 runs in one transaction; answers in the order of the requests. `problems`: what was found wrong around them."""
+        problems = problems or Problems()
         if not 1 <= len(given) <= MOST_RUNS:
-            raise InvalidArgument.field("runs", f"are {len(given)}; expected 1 to {MOST_RUNS}")
-        problems = Problems()
+            problems.add("runs", f"are {len(given)}; expected 1 to {MOST_RUNS}")
+            problems.finish()
         ids = await self._ids_of(given, problems)
         if not problems.found:
             await scope.check_tasks(self._store, ids)

@@ -184,9 +184,13 @@ class Tasks:
         note_commands([task])
         return task
 
-    async def create_many(self, given: Sequence[Any], *, by: str | None = None) -> list[Task]:
-        """Up to 10,000 in one transaction, or none: every problem is named as `tasks[INDEX].FIELD`."""
-        now, problems = await self._store.now(), Problems()
+    async def create_many(
+        self, given: Sequence[Any], problems: Problems | None = None, *, by: str | None = None
+    ) -> list[Task]:
+        """Up to 10,000 in one transaction, or none: every problem is named as `tasks[INDEX].FIELD`. `problems`: what was found wrong
+        around them.
+        """
+        now, problems = await self._store.now(), problems or Problems()
         new: list[NewTask] = []
         async for index, fields in _each_of(given, problems):
             try:
@@ -339,9 +343,11 @@ class Tasks:
         note_commands(changed)
         return changed
 
-    async def change_many(self, given: Sequence[Any], *, by: str | None = None) -> list[Task]:
-        """Up to 10,000 partial changes in one transaction, or none; each names its task by `id`."""
-        now, problems = await self._store.now(), Problems()
+    async def change_many(
+        self, given: Sequence[Any], problems: Problems | None = None, *, by: str | None = None
+    ) -> list[Task]:
+        """Up to 10,000 partial changes in one transaction, or none; each names its task by `id`. `problems`: as of `create_many`."""
+        now, problems = await self._store.now(), problems or Problems()
         edits: list[TaskEdit] = []
         wanted: list[tuple[TaskId, Mapping[str, Any]]] = []
         places = _Places(problems)
@@ -362,11 +368,12 @@ class Tasks:
         self,
         given: Sequence[Any],
         removal: Removal = Removal(),  # noqa: B008 - frozen
+        problems: Problems | None = None,
         *,
         by: str | None = None,
     ) -> list[Task]:
         """Up to 10,000 in one transaction, or none; each is named by `id`, with the `version` that the caller has seen if any."""
-        problems = Problems()
+        problems = problems or Problems()
         versions: dict[TaskId, int | None] = {}
         places = _Places(problems)
         async for index, fields in _each_of(given, problems):
@@ -537,7 +544,8 @@ class Tasks:
 async def _each_of(given: Sequence[Any], problems: Problems) -> AsyncIterator[tuple[int, Mapping[str, Any]]]:
     """Each of a list with its place, until no further problem could be named. Others have their turn meanwhile."""
     if not 1 <= len(given) <= MOST_TASKS:
-        raise InvalidArgument.field("tasks", f"are {len(given)}; expected 1 to {MOST_TASKS}")
+        problems.add("tasks", f"are {len(given)}; expected 1 to {MOST_TASKS}")
+        return
     for index, fields in enumerate(given):
         if problems.are_enough:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from datetime import datetime
 from typing import Any
 
@@ -64,6 +65,8 @@ async def test_a_call_is_a_run_with_what_it_calls(api_everywhere: Api):
     assert again == {"run_id": answer["run_id"], "outcome": "running"}
     listed = await api.good("GET", "/runs?origin=call&queue=http&key=mail-1&status=RUNNING")
     assert [one["id"] for one in listed["items"]] == [answer["run_id"]]
+    deeds = (await api.good("GET", "/audit"))["items"]
+    assert [deed["details"]["run_id"] for deed in deeds if deed["action"] == "make_call"] == [answer["run_id"]] * 2
 
 
 async def test_what_is_left_out_has_its_default(quick_api: Api):
@@ -144,7 +147,7 @@ async def test_a_batch_is_made_as_a_whole_in_the_order_of_its_calls(api_everywhe
 async def test_a_batch_names_each_problem_with_its_place_and_makes_nothing(quick_api: Api):
     calls = [{"url": URL}, {"url": "x"}, 7, {"url": URL, "priority": "high"}]
     found = await problems(quick_api, "/calls/batch", {"calls": calls, "other": 1})
-    assert set(found) == {"other"}
+    assert set(found) == {"other", "calls[1].url", "calls[2]", "calls[3].priority"}
     found = await problems(quick_api, "/calls/batch", {"calls": calls})
     assert set(found) == {"calls[1].url", "calls[2]", "calls[3].priority"}
     assert "calls" in await problems(quick_api, "/calls/batch", {"calls": []})
@@ -170,6 +173,22 @@ async def test_a_task_that_took_the_name_is_named_in_the_refusal(quick_api: Api)
     told = await quick_api.call("POST", "/calls", {"url": URL, "queue": "mine"})
     assert (told.status, told.code) == (409, "INVALID_STATE")
     assert "calls:mine" in told.body["message"]
+
+
+async def test_a_call_takes_a_body_of_a_mebibyte_and_names_one_that_is_longer(quick_api: Api):
+    longest = "é" * (1_048_576 // 2)
+    told = []
+    for body in (longest, longest + "x"):
+        sent = io.BytesIO(msgspec.json.encode({"url": URL, "body": body}))
+        told.append(await quick_api.call("POST", "/calls", data=sent, headers={"Content-Type": "application/json"}))
+    (lease,) = await claim(quick_api)
+    assert (told[0].status, told[0].body["run_id"]) == (200, lease.run_id)
+    assert (told[1].status, set(told[1].body["details"])) == (400, {"body"})
+
+
+async def test_labels_beyond_the_most_are_told_how_many_may_be(quick_api: Api):
+    told = await problems(quick_api, "/calls", {"url": URL, "labels": {str(n): "x" for n in range(51)}})
+    assert told["labels"].endswith("; expected an object with at most 50 names")
 
 
 async def test_a_call_explains_what_it_waits_for(quick_api: Api):
