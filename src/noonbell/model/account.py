@@ -145,7 +145,7 @@ class KeyLine(msgspec.Struct, frozen=True, kw_only=True):
     running: Annotated[int, meta("Runs that have a place: under way, or next in the hands of a worker.", examples=[1])]
     waiting: Annotated[int, meta("Runs that wait for one.", examples=[12])]
     next_run_id: Annotated[RunId | None, meta("The run that gets the next place.", examples=[7340034])] = None
-    oldest_at: Annotated[Moment | None, meta("Since when that run has been due.")] = None
+    oldest_at: Annotated[Moment | None, meta("Since when the one that has waited longest has been due.")] = None
     blocking_run_id: Annotated[RunId | None, meta("The oldest run that has a place.", examples=[7340033])] = None
 
 

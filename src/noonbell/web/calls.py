@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -16,6 +15,7 @@ from noonbell.model.target_kind import Method
 from noonbell.service.filters import RunList, from_the_top, read_run_query
 from noonbell.web import lists
 from noonbell.web.context import PageContext
+from noonbell.web.forms import number_or_text
 from noonbell.web.page import get, post
 from noonbell.web.run_list import GROUPS
 
@@ -26,14 +26,21 @@ _BOXES: Final = (
     "headers",
     "body",
     "delay_seconds",
+    "run_at",
     "expires_at",
     "key",
     "queue",
+    "priority",
+    "timeout_seconds",
+    "max_retries",
     "concurrency_key",
+    "max_per_key",
     "rate_key",
     "success_url",
     "failure_url",
+    "labels",
 )
+_NUMBERS: Final = ("delay_seconds", "priority", "timeout_seconds", "max_retries", "max_per_key")
 
 
 async def show_calls(ctx: PageContext) -> Response:
@@ -45,7 +52,7 @@ async def make_call(ctx: PageContext) -> Response:
     try:
         made = await ctx.services.calls.call(_given(sent))
     except InvalidArgument as error:
-        return await _page(ctx, sent, {name.partition(".")[0]: str(said) for name, said in error.details.items()}, 400)
+        return await _page(ctx, sent, {_box_of(name): str(said) for name, said in error.details.items()}, 400)
     ctx.subject = f"/runs/{made.run_id}"
     return ctx.done(ctx.words("call.made", id=made.run_id), go=f"/runs/{made.run_id}")
 
@@ -87,20 +94,28 @@ async def _read(ctx: PageContext) -> tuple[lists.Filters, RunQuery | None]:
 def _given(sent: Mapping[str, str]) -> dict[str, Any]:
     """The boxes as the API would have them; an empty one is left out."""
     given: dict[str, Any] = {name: sent[name].strip() for name in _BOXES if sent.get(name, "").strip()}
-    if "headers" in given:
-        given["headers"] = _headers(given["headers"])
+    for name, mark in (("headers", ":"), ("labels", "=")):
+        if name in given:
+            given[name] = _pairs(given[name], mark)
     if "body" in given:
         given["body"] = sent["body"]
-    if "delay_seconds" in given:
-        with suppress(ValueError):  # the reader says what it expects
-            given["delay_seconds"] = float(given["delay_seconds"])
+    for name in _NUMBERS:
+        if name in given:
+            given[name] = number_or_text(given[name])
+    if "max_retries" in given:
+        given["retry_policy"] = {"max_retries": given.pop("max_retries")}
     return given
 
 
-def _headers(text: str) -> dict[str, str]:
-    """A line for each, as `Name: value`."""
-    lines = [line.partition(":") for line in text.splitlines() if line.strip()]
-    return {name.strip(): value.strip() for name, _, value in lines}
+def _pairs(text: str, mark: str) -> dict[str, str | None]:
+    """A line for each, as `Name: value` or `name=value`. One without the mark has no value, and is refused."""
+    lines = [line.partition(mark) for line in text.splitlines() if line.strip()]
+    return {name.strip(): value.strip() if parted else None for name, parted, value in lines}
+
+
+def _box_of(name: str) -> str:
+    """Where the problem of a field is shown."""
+    return name.partition(".")[2 if name.startswith("retry_policy.") else 0]
 
 
 PAGES: Final = [get("/calls", show_calls), post("/calls", make_call, "make_call")]

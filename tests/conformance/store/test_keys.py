@@ -446,6 +446,9 @@ async def test_the_lines_of_a_task_are_told_the_longest_first(store: Store, cloc
     assert [line.blocking_run_id for line in lines] == [long[0], short[0]]
     assert (lines[1].oldest_at or 0) - (lines[0].oldest_at or 0) == 5 * SECOND
     assert await store.held_by_keys() == (2, 4)
+    (urgent,) = await publish_to(store, task, "long", priority=5)
+    line = (await store.key_lines(task.id))[0]
+    assert (line.next_run_id, line.oldest_at) == (urgent, lines[0].oldest_at)
 
 
 # ---- what must not be is found, and mended

@@ -39,6 +39,8 @@ async def test_the_form_makes_a_call_and_the_run_shows_its_request_masked(api: A
     sent = {"url": URL, "method": "PUT", "headers": "Authorization: Bearer hush-hush\nX-Mine: a:b", "body": "{{x}}\n"}
     sent |= {"expires_at": "2100-01-01T00:00:00Z", "concurrency_key": "acme & co", "rate_key": "<acme>"}
     sent |= {"delay_seconds": "3600", "key": "k", "queue": "", "success_url": f"{URL}/good", "failure_url": ""}
+    sent |= {"run_at": "", "priority": "-3", "timeout_seconds": "2.5", "max_retries": "7", "max_per_key": "2"}
+    sent |= {"labels": "team=mail\nof = a=b\n"}
     status, place, _ = await post(api, "/calls", sent)
     assert status == 303
     run = await api.good("GET", f"{place}")
@@ -46,6 +48,8 @@ async def test_the_form_makes_a_call_and_the_run_shows_its_request_masked(api: A
     assert (run["origin"], run["key"], run["queue"], run["call"]["method"]) == ("call", "k", "http", "PUT")
     assert set(run["call"]["headers"]) == {"Authorization", "X-Mine"}
     assert (run["call"]["concurrency_key"], run["call"]["rate_key"]) == ("acme & co", "<acme>")
+    assert (run["priority"], run["call"]["timeout_seconds"], run["call"]["max_per_key"]) == (-3, 2.5, 2)
+    assert (run["call"]["retry_policy"]["max_retries"], run["call"]["labels"]) == (7, {"team": "mail", "of": "a=b"})
     page = await get(api, place)
     assert f"PUT {URL}" in page
     assert ': <span class="mono">acme & co</span>' in page
@@ -72,13 +76,15 @@ async def test_the_page_of_the_queue_lists_the_keys_behind_which_calls_wait(api:
 
 
 async def test_what_is_wrong_stands_beside_its_box_and_the_rest_stays(api: Api):
-    status, _, text = await post(
-        api, "/calls", {"url": "http://169.254.169.254/", "body": "kept", "delay_seconds": "x"}
-    )
+    wrong = {"delay_seconds": "x", "priority": "1.5", "max_retries": "-1", "run_at": "soon", "max_per_key": "many"}
+    wrong |= {"timeout_seconds": "NaN", "headers": "Accept text/plain", "labels": "team", "concurrency_key": "acme"}
+    status, _, text = await post(api, "/calls", {"url": "http://169.254.169.254/", "body": "kept", **wrong})
     assert status == 400
     assert "169.254.169.254" in field(text, "url")
-    assert 'role="alert"' in field(text, "delay_seconds")
+    for name in wrong.keys() - {"concurrency_key"}:
+        assert 'role="alert"' in field(text, name), name
     assert "kept" in field(text, "body")
+    assert (await api.good("GET", "/runs?origin=call"))["total"] == 0
 
 
 async def test_a_call_that_failed_is_no_row_among_the_tasks(api: Api):

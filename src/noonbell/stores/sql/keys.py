@@ -238,14 +238,22 @@ def lines(q: Dialect, task_id: TaskId, limit: int = 20) -> Work[list[KeyLine]]:
         "select k.id, k.limit_key, k.lim, k.used, k.waiting,"
         f" (select r.run_id from keyed_runs r where r.key_id = k.id and r.state = {HELD}"
         " order by r.turn, r.run_at, r.run_id limit 1),"
-        f" (select min(r.run_id) from keyed_runs r where r.key_id = k.id and r.state = {LET_IN})"
+        f" (select min(r.run_id) from keyed_runs r where r.key_id = k.id and r.state = {LET_IN}),"
+        f" (select max(r.turn) from keyed_runs r where r.key_id = k.id and r.state = {HELD})"
         " from run_keys k where k.task_id = :task and k.waiting > 0 order by k.waiting desc, k.id limit :limit",
         {"task": task_id, "limit": limit},
     )
     heads = yield from q.fetch_by(
-        "select run_id, run_at from keyed_runs", "run_id", [row[5] for row in rows if row[5] is not None]
+        "select run_id, turn, run_at from keyed_runs", "run_id", [row[5] for row in rows if row[5] is not None]
     )
-    since = {row[0]: row[1] for row in heads}
+    head_of = {row[0]: row for row in heads}
+    since = {row[0]: head_of[row[5]][2] for row in rows if row[5] in head_of}
+    # The first in line has waited longest, unless it is more urgent than others: only then is the whole line read.
+    mixed = [row[0] for row in rows if row[5] in head_of and head_of[row[5]][1] != row[7]]
+    oldest = yield from q.fetch_by(
+        "select key_id, min(run_at) from keyed_runs", "key_id", mixed, f" and state = {HELD} group by key_id"
+    )
+    since.update({row[0]: row[1] for row in oldest})
     return [
         KeyLine(
             key=key,
@@ -253,10 +261,10 @@ def lines(q: Dialect, task_id: TaskId, limit: int = 20) -> Work[list[KeyLine]]:
             running=used,
             waiting=waiting,
             next_run_id=head,
-            oldest_at=since.get(head),
+            oldest_at=since.get(key_id),
             blocking_run_id=blocking,
         )
-        for _, key, limit_, used, waiting, head, blocking in rows
+        for key_id, key, limit_, used, waiting, head, blocking, _ in rows
     ]
 
 
