@@ -359,6 +359,13 @@ def test_a_call_is_made_with_its_keys(noonbell, target):
     call = run["call"]
     assert (call["concurrency_key"], call["max_per_key"], call["rate_key"]) == ("acme", 2, "of acme")
     assert noonbell("call", target.url("/ok"), "--rate-key", "").code != 0
+    for _ in range(2):
+        noonbell("call", target.url("/hold/on"), "--concurrency-key", "acme")
+    (line,) = noonbell("task", "keys", "calls:http", "-o", "json").json
+    assert (line["key"], line["waiting"], line["running"]) == ("acme", 1, 1)
+    head, row = noonbell("task", "keys", "calls:http").out.splitlines()
+    assert head.split() == ["KEY", "WAITING", "OLDEST", "BLOCKED", "BY", "RUN", "NEXT", "RUN"]
+    assert (row.split()[:2], row.split()[-1]) == (["acme", "1"], str(line["next_run_id"]))
 
 
 def test_a_task_is_made_with_the_body_as_it_is_given(noonbell):
@@ -742,6 +749,21 @@ def test_a_queue_gets_quiet_hours_and_keeps_its_limits(noonbell, server):
     assert server.ask("GET", "/queues/mail") == there
     assert noonbell("queue", "quiet", "mail", "--none").err.splitlines()[-1] == "mail has no quiet hours"
     assert server.ask("GET", "/queues/mail")["quiet"] == []
+
+
+def test_a_queue_is_limited_and_what_is_not_named_stays(noonbell, server):
+    server.ask("PUT", "/queues/mail", {"quiet": [{"from": "22:00", "to": "06:00"}]})
+    before = server.ask("GET", "/queues/mail")
+    assert noonbell("queue", "limit", "mail").out == "mail  no limit\n"
+    assert noonbell("queue", "limit", "mail", "--concurrency", "3").out == "mail  3 at a time\n"
+    told = noonbell("queue", "limit", "mail", "--rate", "100/1m")
+    assert told.out == "mail  3 at a time, 100 starts in any 60 s\n"
+    rate = {"max": 100, "per_seconds": 60, "key": None}
+    assert server.ask("GET", "/queues/mail") == {**before, "concurrency": 3, "rate_limit": rate}
+    for option, value in (("rate", "100"), ("rate", "x/1m"), ("rate", "0/1m"), ("concurrency", "-1")):
+        assert noonbell("queue", "limit", "mail", f"--{option}", value).code != 0, value
+    assert noonbell("queue", "limit", "mail", "--rate", "none").out == "mail  3 at a time\n"
+    assert noonbell("queue", "limit", "mail", "--concurrency", "none", "-o", "json").json == before
 
 
 def test_all_that_a_filter_finds_is_changed_on_the_server(noonbell, server, target):

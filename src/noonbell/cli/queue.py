@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -29,7 +29,7 @@ COLUMNS = {
 
 @click.group("queue", cls=NounGroup)
 def queue_command() -> None:
-    """List, pause, resume, quieten, drain and clean queues."""
+    """List, limit, pause, resume, quieten, drain and clean queues."""
 
 
 @queue_command.command("list")
@@ -86,6 +86,53 @@ post_for_each(
 post_for_each(queue_command, "resume", "Let runs start again.", _QUEUES, lambda name, _: talk(f"resumed {name}"))
 
 
+_KEPT: Final = ("rate_limit", "concurrency", "quiet", "spread_seconds")
+"""What a change of a queue would take away if it left it out."""
+_NONE: Final = "none"
+
+
+def _rate(text: str) -> dict[str, Any] | None:
+    """`100/1m`: at most 100 starts in any minute."""
+    from noonbell.settings.kinds import seconds_of
+
+    if text == _NONE:
+        return None
+    most, _, span = text.partition("/")
+    try:
+        return {"max": int(most), "per_seconds": seconds_of(span)}
+    except ValueError:
+        raise click.BadParameter(f"is {text!r}; takes 100/1m, 5/1s, or none", param_hint="--rate") from None
+
+
+def _limits(queue: dict[str, Any]) -> str:
+    rate, places = queue["rate_limit"], queue["concurrency"]
+    said = [] if places is None else [f"{places} at a time"]
+    said += [] if rate is None else [f"{rate['max']} starts in any {rate['per_seconds']:g} s"]
+    return f"{queue['name']}  {', '.join(said) or 'no limit'}"
+
+
+@queue_command.command("limit")
+@click.argument("name")
+@click.option("--concurrency", metavar="N", help="Runs side by side, over all nodes; none: no limit.")
+@click.option("--rate", metavar="MAX/SPAN", help="At most so many starts in any stretch: 100/1m, 5/1s; none: no limit.")
+@output_option
+def limit_command(name: str, concurrency: str | None, rate: str | None, output: str) -> None:
+    """Limit a queue. What is not named stays as it is; without options, its limits are shown."""
+    changed: dict[str, Any] = {}
+    if concurrency is not None:
+        if concurrency != _NONE and not concurrency.isdecimal():
+            raise click.BadParameter(f"is {concurrency!r}; takes a number, or none", param_hint="--concurrency")
+        changed["concurrency"] = None if concurrency == _NONE else int(concurrency)
+    if rate is not None:
+        changed["rate_limit"] = _rate(rate)
+    remote, path = Remote.of_environment(), f"/queues/{segment(name)}"
+    _note_if_unknown(remote, name)
+    queue = remote.get(path)
+    if changed:
+        queue = remote.call("PUT", path, {field: queue[field] for field in _KEPT} | changed)
+    show_one(queue, output, lines=lambda queue: [_limits(queue)])
+
+
 @queue_command.command("quiet")
 @click.argument("name")
 @quiet_option
@@ -104,7 +151,7 @@ def quiet_command(
     remote, path = Remote.of_environment(), f"/queues/{segment(name)}"
     _note_if_unknown(remote, name)
     there = remote.get(path)
-    kept = {field: there[field] for field in ("rate_limit", "concurrency", "spread_seconds")}
+    kept = {field: there[field] for field in _KEPT}
     changed = kept | {"quiet": hours} | ({} if spread is None else {"spread_seconds": round(spread)})
     remote.call("PUT", path, changed)
     talk(f"{name} has no quiet hours" if is_none else f"{name} has quiet hours")

@@ -226,7 +226,7 @@ COMMANDS = {
     "trigger": CommandEntry("run", "Make one run of a task now; --wait tells how it went."),
     "call": CommandEntry("run", "Call a URL, now or later, without a task; --wait tells how it went."),
     "run": CommandEntry("run", "List, read, cancel, retry, follow and remove runs."),
-    "queue": CommandEntry("queue", "List, pause, resume, drain and clean queues."),
+    "queue": CommandEntry("queue", "List, limit, pause, resume, drain and clean queues."),
     "bulk": CommandEntry("bulk", "Change all runs or tasks that a filter finds, on the server."),
     "subscription": CommandEntry("subscription", "List, make, test, replay and remove webhook subscriptions."),
     "alert": CommandEntry("alert", "List, acknowledge and mute alerts; test channels."),

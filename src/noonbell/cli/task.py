@@ -292,6 +292,24 @@ def clean(task: str, older_than: float | None, keep: int | None, yes: bool) -> N
     remove_history(f"task {task!r}", f"/tasks/{task_segment(task)}", older_than, keep, yes=yes)
 
 
+_KEYS: Final = {
+    "key": lambda line: line["key"] or "(no value)",
+    "waiting": lambda line: str(line["waiting"]),
+    "oldest": lambda line: ago(line["oldest_at"]),
+    "blocked": lambda line: f"{line['running']} of {line['max_per_key']} in use",
+    "by run": lambda line: str(line["blocking_run_id"] or "–"),
+    "next run": lambda line: str(line["next_run_id"] or "–"),
+}
+
+
+@task_command.command("keys")
+@click.argument("task", shell_complete=complete)
+@output_option
+def keys(task: str, output: str) -> None:
+    """List the keys behind which runs of a task wait, the longest line first; `calls:QUEUE` for the calls of a queue."""
+    show_list(Remote.of_environment().get(f"/tasks/{task_segment(task)}/keys")["items"], _KEYS, output, name="key")
+
+
 @task_command.command("backfill")
 @click.argument("task", shell_complete=complete)
 @click.option("--from", "since", metavar="TIME", required=True, help="The first slot, such as 2026-11-14T00:00:00Z.")
