@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from noonbell.clock import rfc3339
+from noonbell.clock import Instant, rfc3339
 from noonbell.errors import InvalidArgument, InvalidId
 from noonbell.fields import Moment, meta, read_into
 from noonbell.fields.kinds import unfit
@@ -316,6 +316,10 @@ KINDS = ("task", "run", "worker", "queue", "alert", "installation", "subscriptio
 _TYPE = re.compile(rf"({'|'.join(KINDS)})(\.[a-z_]{{1,40}})?\.?")
 
 
+_MOMENTS: Final = frozenset({"since", "until", "first", "last", "next_retry_time"})
+"""In the data of events: kept as instants."""
+
+
 def event_json(event: Event) -> dict[str, Any]:
     """`topic` is the task's name, `subject` the id of the run or the task; a plan's event names its own subject."""
     return {
@@ -327,7 +331,10 @@ def event_json(event: Event) -> dict[str, Any]:
         "task_id": event.task_id,
         "run_id": event.run_id,
         "queue": event.queue,
-        "data": event.data,
+        "data": {
+            name: rfc3339(Instant(value)) if name in _MOMENTS and isinstance(value, int) else value
+            for name, value in event.data.items()
+        },
     }
 
 

@@ -258,6 +258,21 @@ async def test_metrics_count_the_listeners(quick_api: Api):
         assert "noonbell_event_listeners 2.0" in str(await quick_api.good("GET", "//metrics"))
 
 
+def test_moments_in_the_data_of_an_event_are_written_as_all_times_are():
+    at = Instant(1_700_000_000_500_000)
+    for type_, name in (
+        ("installation.paused", "since"),
+        ("installation.resumed", "until"),
+        ("task.misfired", "first"),
+        ("task.misfired", "last"),
+        ("run.retrying", "next_retry_time"),
+    ):
+        event = Event(seq=3, index=1, at=at, type=type_, data={name: at, "count": 3, "retry_count": 1})
+        assert event_json(event)["data"] == {name: "2023-11-14T22:13:20.5Z", "count": 3, "retry_count": 1}
+    paused = Event(seq=3, index=1, at=at, type="task.disabled", data={"until": "2026-11-15T02:30:00Z"})
+    assert event_json(paused)["data"] == paused.data
+
+
 @pytest.mark.parametrize("name", ["plain", 'quo"te', "zeile\nzwei", "北京"])
 @pytest.mark.parametrize("run_id", [None, RunId(7)])
 def test_the_short_way_writes_what_the_long_way_says(name: str, run_id: RunId | None):
