@@ -63,26 +63,16 @@ class TaskNeighbours:
     waits: list[OpenWait]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFollowers:
-    """What keeps a task from being deleted."""
-
-    there: bool
-    """There are some, perhaps none that the token may see."""
-    shown: list[Follower]
-    is_more: bool
-    """There are more of those."""
-
-
-async def followers_of(ctx: PageContext, task: Task) -> TaskFollowers:
-    found = await ctx.services.store.followers(task.id, _MOST + 1)
-    return TaskFollowers(bool(found), (await _held(ctx, found))[:_MOST], len(found) > _MOST)
+async def followers_of(ctx: PageContext, task: Task) -> tuple[list[Follower], bool]:
+    """And whether there are more."""
+    found = await _held(ctx, await ctx.services.store.followers(task.id, _MOST + 1))
+    return found[:_MOST], len(found) > _MOST
 
 
 async def of_task(ctx: PageContext, task: Task) -> TaskNeighbours | None:
     """None for a task that follows none and that none follows."""
     store, after = ctx.services.store, task.spec.after
-    followers = await _held(ctx, await store.followers(task.id, _MOST + 1))
+    followers, is_more = await followers_of(ctx, task)
     if after is None and not followers:
         return None
     names: dict[int, str] = {}
@@ -97,8 +87,8 @@ async def of_task(ctx: PageContext, task: Task) -> TaskNeighbours | None:
         [UpstreamTask(int(each.task), names.get(int(each.task), ""), str(each.on)) for each in after.tasks]
         if after is not None
         else [],
-        followers[:_MOST],
-        len(followers) > _MOST,
+        followers,
+        is_more,
         waits,
     )
 

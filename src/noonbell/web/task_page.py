@@ -31,7 +31,6 @@ from noonbell.web import charts, explanation, flow_view, following, i18n, servic
 from noonbell.web.context import PageContext, as_json, whole_number
 from noonbell.web.explanation import Advice, advice, upcoming
 from noonbell.web.flow_view import FlowView
-from noonbell.web.following import TaskFollowers
 from noonbell.web.forms import number_or_text, read_json
 from noonbell.web.lists import given_of, pager_by_cursor
 from noonbell.web.page import Handler, get, post
@@ -309,26 +308,24 @@ async def skip(ctx: PageContext) -> Response:
 
 async def ask_delete(ctx: PageContext) -> Response:
     task = await task_of(ctx)
-    return await _deletion(ctx, task, await following.followers_of(ctx, task))
+    return await _deletion(ctx, task)
 
 
 async def delete(ctx: PageContext) -> Response:
     task, given = await task_of(ctx), await ctx.fields()
-    followers = await following.followers_of(ctx, task)
     if given.get("name", "") != task.name:
-        return await _deletion(ctx, task, followers, 400, ctx.words("delete.type_name", name=task.name))
-    if followers.there and "force" not in given:
-        return await _deletion(ctx, task, followers, 409, ctx.words("delete.is_followed"))
+        return await _deletion(ctx, task, 400, ctx.words("delete.type_name", name=task.name))
+    followers, _ = await following.followers_of(ctx, task)
+    if followers and "force" not in given:
+        return await _deletion(ctx, task, 409, ctx.words("delete.is_followed"))
     removal = Removal(cancel_running="cancel_running" in given, purge="purge" in given, force="force" in given)
     await ctx.services.tasks.delete(task.id, removal, by=ctx.actor)
     return ctx.done(ctx.words("task.deleted", name=task.name), go="/tasks")
 
 
-async def _deletion(
-    ctx: PageContext, task: Task, followers: TaskFollowers, status: int = 200, problem: str | None = None
-) -> Response:
-    shown = await ctx.services.tasks.show(task)
-    return ctx.page("task_delete.html", status, task=shown, followers=followers, problem=problem)
+async def _deletion(ctx: PageContext, task: Task, status: int = 200, problem: str | None = None) -> Response:
+    shown, (followers, is_more) = await asyncio.gather(ctx.services.tasks.show(task), following.followers_of(ctx, task))
+    return ctx.page("task_delete.html", status, task=shown, followers=followers, is_more=is_more, problem=problem)
 
 
 def change(act: Callable[..., Awaitable[Task]], key: str, undo: str | None = None) -> Handler:
