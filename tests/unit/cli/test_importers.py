@@ -356,6 +356,7 @@ XXL = {
     "executor_fail_retry_count": 2,
     "glue_type": "BEAN",
     "child_jobid": "",
+    "trigger_last_time": 0,
     "trigger_status": 0,
 }
 
@@ -518,8 +519,18 @@ BASES = {
         "misfire_grace_time": None,
         "max_jitter": None,
         "next_fire_time": 1,
+        "metadata": "{}",
+        "job_executor": "async",
     },
-    "apscheduler": {"id": "a", "name": "a", "kwargs": {}, "args": [], "max_instances": 1, "misfire_grace_time": 1},
+    "apscheduler": {
+        "id": "a",
+        "name": "a",
+        "kwargs": {},
+        "args": [],
+        "max_instances": 1,
+        "misfire_grace_time": 1,
+        "coalesce": True,
+    },
     "celery": {
         "id": 1,
         "name": "a",
@@ -536,6 +547,11 @@ BASES = {
         "interval_id": None,
         "clocked_id": None,
         "solar_id": None,
+        "one_off": False,
+        "total_run_count": 0,
+        "last_run_at": None,
+        "start_time": None,
+        "expires": None,
     },
     "systemd": {"OnCalendar": "daily", "Persistent": "true", "RandomizedDelaySec": "5m", "OnUnitActiveSec": ""},
     "kubernetes": {
