@@ -310,7 +310,7 @@ def _label(text: str | None) -> tuple[str, str] | None:
     return name, value
 
 
-KINDS = ("task", "run", "worker", "queue", "alert", "installation", "subscription", "calendar", "bulk")
+KINDS = ("task", "run", "worker", "queue", "alert", "installation", "subscription", "calendar", "bulk", "store")
 """The first words of all types."""
 
 _TYPE = re.compile(rf"({'|'.join(KINDS)})(\.[a-z_]{{1,40}})?\.?")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -20,10 +22,11 @@ from integration.test_lock_waits import held_on_postgres
 from noonbell.api.endpoint import routes
 from noonbell.api.events import endpoints, message
 from noonbell.clock import Instant
+from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.event import Event
 from noonbell.model.run import RunId, RunStatus
 from noonbell.model.task import TaskId
-from noonbell.service.filters import event_json
+from noonbell.service.filters import check_type, event_json
 
 PATIENCE = 60
 
@@ -256,6 +259,20 @@ async def test_silence_is_broken_by_comments(quick_api: Api):
 async def test_metrics_count_the_listeners(quick_api: Api):
     async with listening(quick_api), listening(quick_api):
         assert "noonbell_event_listeners 2.0" in str(await quick_api.good("GET", "//metrics"))
+
+
+def test_every_type_that_the_page_lists_can_be_asked_for():
+    page = (Path(__file__).parents[3] / "docs/how-to/events.md").read_text(encoding="utf-8")
+    rows = page.partition("\n## Every type\n")[2].partition("\n## ")[0].splitlines()
+    types = {
+        type_ for row in rows for type_ in re.findall(r"`([a-z]+\.[a-z_]+)`", row.split("|")[1] if "|" in row else "")
+    }
+    assert {"run.failed", "store.went_back"} <= types
+    at = ReadContext(Problems())
+    for type_ in types:
+        check_type(type_, at, type_)
+        check_type(type_.partition(".")[0], at, type_)
+    assert at.problems.found == {}
 
 
 def test_moments_in_the_data_of_an_event_are_written_as_all_times_are():
