@@ -57,6 +57,8 @@ STREAMS = frozenset({"events"})
 _QUERIED = ("GET", "DELETE")
 _LEAST_SHARED = 4
 """Fewer fields than this are not worth a base class."""
+_MANY_SHARED = 25
+"""From so many on, fields that no type has alone have a base class of their own."""
 _RESERVED = frozenset({"body", "query", "if_match"})
 """Names that a method has a meaning of its own for."""
 
@@ -204,6 +206,7 @@ def _module(home: str, homes: Mapping[str, Mapping[str, Shape]]) -> str:
 
 def _written(shapes: list[Shape]) -> str:
     """In alphabetic order, but each after those that it names."""
+    shapes = _with_shared(shapes)
     bases = {shape.name: _base(shape, shapes) for shape in shapes}
     by_name = {shape.name: shape for shape in shapes}
     done: dict[str, str] = {}
@@ -223,6 +226,33 @@ def _written(shapes: list[Shape]) -> str:
     for shape in sorted(shapes, key=lambda shape: shape.name):
         write(shape)
     return "\n\n".join(done.values())
+
+
+def _with_shared(shapes: list[Shape]) -> list[Shape]:
+    """And those of the fields that two or more of them have alike, where that saves the most lines."""
+    found = list(shapes)
+    left = [shape for shape in shapes if _base(shape, shapes) is None and not shape.odd]
+    while pairs := [(one, other) for one in left for other in left if one.name < other.name]:
+        one, other = max(pairs, key=lambda pair: (len(_alike(*pair)), pair[0].name, pair[1].name))
+        types = _alike(one, other)
+        if len(types) < _MANY_SHARED:
+            break
+        name = f"{min(one.name, other.name, key=len).removesuffix('Input').removesuffix('Json')}Fields{_ending(one)}"
+        shared = Shape(name, types, frozenset(types) & one.optional)
+        if shared.name in {each.name for each in found}:
+            break
+        found.append(shared)
+        left = [shared, *(shape for shape in left if not shape.holds(shared))]
+    return found
+
+
+def _alike(one: Shape, other: Shape) -> dict[str, str]:
+    same = (key for key in one.types if key in other.types and (key in one.optional) == (key in other.optional))
+    return {key: one.types[key] for key in same if one.types[key] == other.types[key]}
+
+
+def _ending(shape: Shape) -> str:
+    return "Input" if shape.name.endswith("Input") else "Json"
 
 
 def _base(shape: Shape, shapes: list[Shape]) -> str | None:

@@ -38,55 +38,6 @@ class AmqpMessageInput(TypedDict):
     reply: NotRequired[bool]
 
 
-class CronSpecInput(TypedDict):
-    type: Literal["cron"]
-    expr: str
-    dialect: NotRequired[Literal["standard", "cronjob", "quartz"]]
-    dst: NotRequired[Literal["debian", "wall"]]
-    repeat: NotRequired[int | None]
-    source: NotRequired[str | None]
-
-
-class OnceSpecInput(TypedDict):
-    type: Literal["once"]
-    at: NotRequired[str | None]
-    run_if_late: NotRequired[bool]
-
-
-class IntervalSpecInput(TypedDict):
-    type: Literal["interval"]
-    unit: Literal["second", "minute", "hour", "day"]
-    every: int
-    anchor: NotRequired[str | None]
-    mode: NotRequired[Literal["fixed_rate", "fixed_delay"]]
-    repeat: NotRequired[int | None]
-
-
-class WeeklySpecInput(TypedDict):
-    type: Literal["weekly"]
-    weekday: int
-    time: str
-    repeat: NotRequired[int | None]
-
-
-class MonthlySpecInput(TypedDict):
-    type: Literal["monthly"]
-    day: int
-    time: str
-    repeat: NotRequired[int | None]
-
-
-class ClockChangesInput(TypedDict):
-    gap: NotRequired[Literal["next", "skip", "earlier"] | None]
-    repeat: NotRequired[Literal["first", "both", "last"] | None]
-
-
-class TaskCalendarInput(TypedDict):
-    name: str
-    when_closed: NotRequired[Literal["skip", "next_open_day", "previous_open_day", "run"]]
-    invert: NotRequired[bool]
-
-
 class NatsMessageInput(TypedDict):
     url: str
     headers: NotRequired[Mapping[str, str]]
@@ -146,6 +97,93 @@ class RetryPolicyInput(TypedDict):
     ]
 
 
+class StepFieldsInput(TypedDict):
+    exec_type: NotRequired[Literal["SYNC", "ASYNC", "JOB", "FLOW", "COMMAND", "AMQP", "NATS", "REDIS", "MQTT", "GRPC"]]
+    http_method: NotRequired[Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]]
+    target_url: NotRequired[str | None]
+    headers: NotRequired[Mapping[str, str]]
+    body_template: NotRequired[str | None]
+    follow_redirects: NotRequired[bool]
+    secret: NotRequired[str | None]
+    callback_method: NotRequired[Literal["POST", "PUT", "PATCH"]]
+    callback_timeout_sec: NotRequired[int]
+    cancel_url: NotRequired[str | None]
+    job_type: NotRequired[str | None]
+    payload: NotRequired[Any]
+    amqp: NotRequired[AmqpMessageInput | None]
+    nats: NotRequired[NatsMessageInput | None]
+    redis: NotRequired[RedisMessageInput | None]
+    mqtt: NotRequired[MqttMessageInput | None]
+    grpc: NotRequired[GrpcCallInput | None]
+    queue: NotRequired[str]
+    command: NotRequired[Any]
+    shell: NotRequired[bool]
+    env: NotRequired[Mapping[str, str]]
+    cwd: NotRequired[str | None]
+    user: NotRequired[str | None]
+    ok_codes: NotRequired[Sequence[int]]
+    timeout_seconds: NotRequired[float]
+    retry_policy: NotRequired[RetryPolicyInput | None]
+    priority: NotRequired[int]
+    worker_timeout_ms: NotRequired[int]
+    ping_interval_ms: NotRequired[int]
+    expires_in_seconds: NotRequired[int | None]
+    specific_worker_ids: NotRequired[Sequence[str]]
+    min_worker_version: NotRequired[int]
+    delivery: NotRequired[Literal["at_least_once", "at_most_once"]]
+    on_lost: NotRequired[Literal["RETRY", "FAIL"]]
+    max_lost: NotRequired[int]
+
+
+class CronSpecInput(TypedDict):
+    type: Literal["cron"]
+    expr: str
+    dialect: NotRequired[Literal["standard", "cronjob", "quartz"]]
+    dst: NotRequired[Literal["debian", "wall"]]
+    repeat: NotRequired[int | None]
+    source: NotRequired[str | None]
+
+
+class OnceSpecInput(TypedDict):
+    type: Literal["once"]
+    at: NotRequired[str | None]
+    run_if_late: NotRequired[bool]
+
+
+class IntervalSpecInput(TypedDict):
+    type: Literal["interval"]
+    unit: Literal["second", "minute", "hour", "day"]
+    every: int
+    anchor: NotRequired[str | None]
+    mode: NotRequired[Literal["fixed_rate", "fixed_delay"]]
+    repeat: NotRequired[int | None]
+
+
+class WeeklySpecInput(TypedDict):
+    type: Literal["weekly"]
+    weekday: int
+    time: str
+    repeat: NotRequired[int | None]
+
+
+class MonthlySpecInput(TypedDict):
+    type: Literal["monthly"]
+    day: int
+    time: str
+    repeat: NotRequired[int | None]
+
+
+class ClockChangesInput(TypedDict):
+    gap: NotRequired[Literal["next", "skip", "earlier"] | None]
+    repeat: NotRequired[Literal["first", "both", "last"] | None]
+
+
+class TaskCalendarInput(TypedDict):
+    name: str
+    when_closed: NotRequired[Literal["skip", "next_open_day", "previous_open_day", "run"]]
+    invert: NotRequired[bool]
+
+
 class CircuitInput(TypedDict):
     failures: NotRequired[int]
     cool_down_seconds: NotRequired[int]
@@ -181,42 +219,7 @@ class FanoutInput(TypedDict):
     success: NotRequired[int | Literal["all", "any"]]
 
 
-class StepInput(TypedDict):
-    exec_type: NotRequired[Literal["SYNC", "ASYNC", "JOB", "FLOW", "COMMAND", "AMQP", "NATS", "REDIS", "MQTT", "GRPC"]]
-    http_method: NotRequired[Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]]
-    target_url: NotRequired[str | None]
-    headers: NotRequired[Mapping[str, str]]
-    body_template: NotRequired[str | None]
-    follow_redirects: NotRequired[bool]
-    secret: NotRequired[str | None]
-    callback_method: NotRequired[Literal["POST", "PUT", "PATCH"]]
-    callback_timeout_sec: NotRequired[int]
-    cancel_url: NotRequired[str | None]
-    job_type: NotRequired[str | None]
-    payload: NotRequired[Any]
-    amqp: NotRequired[AmqpMessageInput | None]
-    nats: NotRequired[NatsMessageInput | None]
-    redis: NotRequired[RedisMessageInput | None]
-    mqtt: NotRequired[MqttMessageInput | None]
-    grpc: NotRequired[GrpcCallInput | None]
-    queue: NotRequired[str]
-    command: NotRequired[Any]
-    shell: NotRequired[bool]
-    env: NotRequired[Mapping[str, str]]
-    cwd: NotRequired[str | None]
-    user: NotRequired[str | None]
-    ok_codes: NotRequired[Sequence[int]]
-    timeout_seconds: NotRequired[float]
-    retry_policy: NotRequired[RetryPolicyInput | None]
-    priority: NotRequired[int]
-    worker_timeout_ms: NotRequired[int]
-    ping_interval_ms: NotRequired[int]
-    expires_in_seconds: NotRequired[int | None]
-    specific_worker_ids: NotRequired[Sequence[str]]
-    min_worker_version: NotRequired[int]
-    delivery: NotRequired[Literal["at_least_once", "at_most_once"]]
-    on_lost: NotRequired[Literal["RETRY", "FAIL"]]
-    max_lost: NotRequired[int]
+class StepInput(StepFieldsInput):
     id: str
     needs: NotRequired[Sequence[str]]
     on: NotRequired[Literal["success", "failure", "skipped", "any"]]
@@ -226,8 +229,7 @@ class StepInput(TypedDict):
     allow_failure: NotRequired[bool]
 
 
-class TaskInFileInput(TypedDict):
-    name: str
+class TaskInFileFieldsInput(StepFieldsInput):
     description: NotRequired[str]
     labels: NotRequired[Mapping[str, str]]
     external_id: NotRequired[str | None]
@@ -246,32 +248,6 @@ class TaskInFileInput(TypedDict):
     jitter_seconds: NotRequired[int]
     calendar: NotRequired[TaskCalendarInput | None]
     after: NotRequired[AfterInput | None]
-    exec_type: NotRequired[Literal["SYNC", "ASYNC", "JOB", "FLOW", "COMMAND", "AMQP", "NATS", "REDIS", "MQTT", "GRPC"]]
-    http_method: NotRequired[Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]]
-    target_url: NotRequired[str | None]
-    headers: NotRequired[Mapping[str, str]]
-    body_template: NotRequired[str | None]
-    follow_redirects: NotRequired[bool]
-    secret: NotRequired[str | None]
-    callback_method: NotRequired[Literal["POST", "PUT", "PATCH"]]
-    callback_timeout_sec: NotRequired[int]
-    cancel_url: NotRequired[str | None]
-    job_type: NotRequired[str | None]
-    payload: NotRequired[Any]
-    amqp: NotRequired[AmqpMessageInput | None]
-    nats: NotRequired[NatsMessageInput | None]
-    redis: NotRequired[RedisMessageInput | None]
-    mqtt: NotRequired[MqttMessageInput | None]
-    grpc: NotRequired[GrpcCallInput | None]
-    queue: NotRequired[str]
-    command: NotRequired[Any]
-    shell: NotRequired[bool]
-    env: NotRequired[Mapping[str, str]]
-    cwd: NotRequired[str | None]
-    user: NotRequired[str | None]
-    ok_codes: NotRequired[Sequence[int]]
-    timeout_seconds: NotRequired[float]
-    retry_policy: NotRequired[RetryPolicyInput | None]
     max_concurrency: NotRequired[int | None]
     concurrency_policy: NotRequired[Literal["QUEUE", "SKIP", "PARALLEL"]]
     queue_depth: NotRequired[int | None]
@@ -281,23 +257,14 @@ class TaskInFileInput(TypedDict):
     misfire_policy: NotRequired[Literal["FIRE_NOW", "FIRE_ONCE", "SKIP", "CATCH_UP_LIMITED"]]
     catchup_limit: NotRequired[int]
     misfire_grace_seconds: NotRequired[int]
-    priority: NotRequired[int]
     rate_limit: NotRequired[RateLimitInput | None]
     concurrency_key: NotRequired[str | None]
     max_per_key: NotRequired[int]
-    worker_timeout_ms: NotRequired[int]
-    ping_interval_ms: NotRequired[int]
-    expires_in_seconds: NotRequired[int | None]
     quiet: NotRequired[Sequence[QuietHoursInput]]
     spread_seconds: NotRequired[int]
     sla: NotRequired[SlaInput | None]
-    specific_worker_ids: NotRequired[Sequence[str]]
-    min_worker_version: NotRequired[int]
     worker_labels: NotRequired[Mapping[str, str]]
     fanout: NotRequired[FanoutInput | None]
-    delivery: NotRequired[Literal["at_least_once", "at_most_once"]]
-    on_lost: NotRequired[Literal["RETRY", "FAIL"]]
-    max_lost: NotRequired[int]
     on_exhausted: NotRequired[Literal["KEEP", "ERROR"]]
     delete_on_complete: NotRequired[bool]
     steps: NotRequired[Sequence[StepInput]]
@@ -305,6 +272,10 @@ class TaskInFileInput(TypedDict):
     cron_dialect: NotRequired[Literal["standard", "cronjob", "quartz"] | None]
     status: NotRequired[Literal["ENABLED", "DISABLED"] | None]
     skip_next: NotRequired[int | None]
+
+
+class TaskInFileInput(TaskInFileFieldsInput):
+    name: str
     version: NotRequired[Any]
 
 
@@ -453,86 +424,12 @@ class SlotListInput(TypedDict):
     limit: NotRequired[int]
 
 
-class TaskPatchInput(TypedDict):
-    name: NotRequired[str]
-    description: NotRequired[str]
-    labels: NotRequired[Mapping[str, str]]
+class TaskPatchFieldsInput(TaskInFileFieldsInput):
     managed_by: NotRequired[str]
-    external_id: NotRequired[str | None]
-    meta: NotRequired[Mapping[str, Any]]
-    schedule: NotRequired[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput | None]
-    schedules: NotRequired[
-        Sequence[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput]
-    ]
-    exclude: NotRequired[
-        Sequence[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput]
-    ]
-    dst: NotRequired[ClockChangesInput | None]
-    timezone: NotRequired[str]
-    start_at: NotRequired[str | None]
-    end_at: NotRequired[str | None]
-    jitter_seconds: NotRequired[int]
-    calendar: NotRequired[TaskCalendarInput | None]
-    after: NotRequired[AfterInput | None]
-    exec_type: NotRequired[Literal["SYNC", "ASYNC", "JOB", "FLOW", "COMMAND", "AMQP", "NATS", "REDIS", "MQTT", "GRPC"]]
-    http_method: NotRequired[Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]]
-    target_url: NotRequired[str | None]
-    headers: NotRequired[Mapping[str, str]]
-    body_template: NotRequired[str | None]
-    follow_redirects: NotRequired[bool]
-    secret: NotRequired[str | None]
-    callback_method: NotRequired[Literal["POST", "PUT", "PATCH"]]
-    callback_timeout_sec: NotRequired[int]
-    cancel_url: NotRequired[str | None]
-    job_type: NotRequired[str | None]
-    payload: NotRequired[Any]
-    amqp: NotRequired[AmqpMessageInput | None]
-    nats: NotRequired[NatsMessageInput | None]
-    redis: NotRequired[RedisMessageInput | None]
-    mqtt: NotRequired[MqttMessageInput | None]
-    grpc: NotRequired[GrpcCallInput | None]
-    queue: NotRequired[str]
-    command: NotRequired[Any]
-    shell: NotRequired[bool]
-    env: NotRequired[Mapping[str, str]]
-    cwd: NotRequired[str | None]
-    user: NotRequired[str | None]
-    ok_codes: NotRequired[Sequence[int]]
-    timeout_seconds: NotRequired[float]
-    retry_policy: NotRequired[RetryPolicyInput | None]
-    max_concurrency: NotRequired[int | None]
-    concurrency_policy: NotRequired[Literal["QUEUE", "SKIP", "PARALLEL"]]
-    queue_depth: NotRequired[int | None]
-    overlap_action: NotRequired[Literal["ALLOW", "SKIP", "CANCEL_PREV", "PARALLEL"]]
-    failure_action: NotRequired[Literal["RUN_NEW", "SKIP", "RETRY", "BACKOFF", "HALF_OPEN"]]
-    circuit: NotRequired[CircuitInput]
-    misfire_policy: NotRequired[Literal["FIRE_NOW", "FIRE_ONCE", "SKIP", "CATCH_UP_LIMITED"]]
-    catchup_limit: NotRequired[int]
-    misfire_grace_seconds: NotRequired[int]
-    priority: NotRequired[int]
-    rate_limit: NotRequired[RateLimitInput | None]
-    concurrency_key: NotRequired[str | None]
-    max_per_key: NotRequired[int]
-    worker_timeout_ms: NotRequired[int]
-    ping_interval_ms: NotRequired[int]
-    expires_in_seconds: NotRequired[int | None]
-    quiet: NotRequired[Sequence[QuietHoursInput]]
-    spread_seconds: NotRequired[int]
-    sla: NotRequired[SlaInput | None]
-    specific_worker_ids: NotRequired[Sequence[str]]
-    min_worker_version: NotRequired[int]
-    worker_labels: NotRequired[Mapping[str, str]]
-    fanout: NotRequired[FanoutInput | None]
-    delivery: NotRequired[Literal["at_least_once", "at_most_once"]]
-    on_lost: NotRequired[Literal["RETRY", "FAIL"]]
-    max_lost: NotRequired[int]
-    on_exhausted: NotRequired[Literal["KEEP", "ERROR"]]
-    delete_on_complete: NotRequired[bool]
-    steps: NotRequired[Sequence[StepInput]]
-    cron_expr: NotRequired[str | None]
-    cron_dialect: NotRequired[Literal["standard", "cronjob", "quartz"] | None]
-    status: NotRequired[Literal["ENABLED", "DISABLED"] | None]
-    skip_next: NotRequired[int | None]
+
+
+class TaskPatchInput(TaskPatchFieldsInput):
+    name: NotRequired[str]
     version: NotRequired[Any]
 
 
@@ -549,86 +446,8 @@ class TaskBatchDeleteInput(TypedDict):
     tasks: Sequence[TaskBatchDeletionInput]
 
 
-class TaskWriteInput(TypedDict):
+class TaskWriteInput(TaskPatchFieldsInput):
     name: str
-    description: NotRequired[str]
-    labels: NotRequired[Mapping[str, str]]
-    managed_by: NotRequired[str]
-    external_id: NotRequired[str | None]
-    meta: NotRequired[Mapping[str, Any]]
-    schedule: NotRequired[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput | None]
-    schedules: NotRequired[
-        Sequence[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput]
-    ]
-    exclude: NotRequired[
-        Sequence[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput]
-    ]
-    dst: NotRequired[ClockChangesInput | None]
-    timezone: NotRequired[str]
-    start_at: NotRequired[str | None]
-    end_at: NotRequired[str | None]
-    jitter_seconds: NotRequired[int]
-    calendar: NotRequired[TaskCalendarInput | None]
-    after: NotRequired[AfterInput | None]
-    exec_type: NotRequired[Literal["SYNC", "ASYNC", "JOB", "FLOW", "COMMAND", "AMQP", "NATS", "REDIS", "MQTT", "GRPC"]]
-    http_method: NotRequired[Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]]
-    target_url: NotRequired[str | None]
-    headers: NotRequired[Mapping[str, str]]
-    body_template: NotRequired[str | None]
-    follow_redirects: NotRequired[bool]
-    secret: NotRequired[str | None]
-    callback_method: NotRequired[Literal["POST", "PUT", "PATCH"]]
-    callback_timeout_sec: NotRequired[int]
-    cancel_url: NotRequired[str | None]
-    job_type: NotRequired[str | None]
-    payload: NotRequired[Any]
-    amqp: NotRequired[AmqpMessageInput | None]
-    nats: NotRequired[NatsMessageInput | None]
-    redis: NotRequired[RedisMessageInput | None]
-    mqtt: NotRequired[MqttMessageInput | None]
-    grpc: NotRequired[GrpcCallInput | None]
-    queue: NotRequired[str]
-    command: NotRequired[Any]
-    shell: NotRequired[bool]
-    env: NotRequired[Mapping[str, str]]
-    cwd: NotRequired[str | None]
-    user: NotRequired[str | None]
-    ok_codes: NotRequired[Sequence[int]]
-    timeout_seconds: NotRequired[float]
-    retry_policy: NotRequired[RetryPolicyInput | None]
-    max_concurrency: NotRequired[int | None]
-    concurrency_policy: NotRequired[Literal["QUEUE", "SKIP", "PARALLEL"]]
-    queue_depth: NotRequired[int | None]
-    overlap_action: NotRequired[Literal["ALLOW", "SKIP", "CANCEL_PREV", "PARALLEL"]]
-    failure_action: NotRequired[Literal["RUN_NEW", "SKIP", "RETRY", "BACKOFF", "HALF_OPEN"]]
-    circuit: NotRequired[CircuitInput]
-    misfire_policy: NotRequired[Literal["FIRE_NOW", "FIRE_ONCE", "SKIP", "CATCH_UP_LIMITED"]]
-    catchup_limit: NotRequired[int]
-    misfire_grace_seconds: NotRequired[int]
-    priority: NotRequired[int]
-    rate_limit: NotRequired[RateLimitInput | None]
-    concurrency_key: NotRequired[str | None]
-    max_per_key: NotRequired[int]
-    worker_timeout_ms: NotRequired[int]
-    ping_interval_ms: NotRequired[int]
-    expires_in_seconds: NotRequired[int | None]
-    quiet: NotRequired[Sequence[QuietHoursInput]]
-    spread_seconds: NotRequired[int]
-    sla: NotRequired[SlaInput | None]
-    specific_worker_ids: NotRequired[Sequence[str]]
-    min_worker_version: NotRequired[int]
-    worker_labels: NotRequired[Mapping[str, str]]
-    fanout: NotRequired[FanoutInput | None]
-    delivery: NotRequired[Literal["at_least_once", "at_most_once"]]
-    on_lost: NotRequired[Literal["RETRY", "FAIL"]]
-    max_lost: NotRequired[int]
-    on_exhausted: NotRequired[Literal["KEEP", "ERROR"]]
-    delete_on_complete: NotRequired[bool]
-    steps: NotRequired[Sequence[StepInput]]
-    cron_expr: NotRequired[str | None]
-    cron_dialect: NotRequired[Literal["standard", "cronjob", "quartz"] | None]
-    status: NotRequired[Literal["ENABLED", "DISABLED"] | None]
-    skip_next: NotRequired[int | None]
 
 
 class TaskBatchInput(TypedDict):

@@ -443,7 +443,7 @@ class StatusOfTaskJson(TypedDict):
     status: Literal["ENABLED", "DISABLED", "COMPLETED", "ERROR"]
 
 
-class StepJson(TypedDict):
+class StepFieldsJson(TypedDict):
     exec_type: Literal["SYNC", "ASYNC", "JOB", "FLOW", "COMMAND", "AMQP", "NATS", "REDIS", "MQTT", "GRPC"]
     http_method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
     target_url: str | None
@@ -479,6 +479,9 @@ class StepJson(TypedDict):
     delivery: Literal["at_least_once", "at_most_once"]
     on_lost: Literal["RETRY", "FAIL"]
     max_lost: int
+
+
+class StepJson(StepFieldsJson):
     id: str
     needs: list[str]
     on: Literal["success", "failure", "skipped", "any"]
@@ -515,7 +518,7 @@ class TaskPauseJson(TypedDict):
     at: str
 
 
-class TaskJson(TypedDict):
+class TaskJson(StepFieldsJson):
     name: str
     description: str
     labels: dict[str, str]
@@ -532,32 +535,6 @@ class TaskJson(TypedDict):
     jitter_seconds: int
     calendar: TaskCalendarJson | None
     after: AfterJson | None
-    exec_type: Literal["SYNC", "ASYNC", "JOB", "FLOW", "COMMAND", "AMQP", "NATS", "REDIS", "MQTT", "GRPC"]
-    http_method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
-    target_url: str | None
-    headers: dict[str, str]
-    body_template: str | None
-    follow_redirects: bool
-    secret: str | None
-    callback_method: Literal["POST", "PUT", "PATCH"]
-    callback_timeout_sec: int
-    cancel_url: str | None
-    job_type: str | None
-    payload: Any
-    amqp: AmqpMessageJson | None
-    nats: NatsMessageJson | None
-    redis: RedisMessageJson | None
-    mqtt: MqttMessageJson | None
-    grpc: GrpcCallJson | None
-    queue: str
-    command: Any
-    shell: bool
-    env: dict[str, str]
-    cwd: str | None
-    user: str | None
-    ok_codes: list[int]
-    timeout_seconds: float
-    retry_policy: RetryPolicyJson | None
     max_concurrency: int | None
     concurrency_policy: Literal["QUEUE", "SKIP", "PARALLEL"]
     queue_depth: int | None
@@ -567,23 +544,14 @@ class TaskJson(TypedDict):
     misfire_policy: Literal["FIRE_NOW", "FIRE_ONCE", "SKIP", "CATCH_UP_LIMITED"]
     catchup_limit: int
     misfire_grace_seconds: int
-    priority: int
     rate_limit: RateLimitJson | None
     concurrency_key: str | None
     max_per_key: int
-    worker_timeout_ms: int
-    ping_interval_ms: int
-    expires_in_seconds: int | None
     quiet: list[QuietHoursJson]
     spread_seconds: int
     sla: SlaJson | None
-    specific_worker_ids: list[str]
-    min_worker_version: int
     worker_labels: dict[str, str]
     fanout: FanoutJson | None
-    delivery: Literal["at_least_once", "at_most_once"]
-    on_lost: Literal["RETRY", "FAIL"]
-    max_lost: int
     on_exhausted: Literal["KEEP", "ERROR"]
     delete_on_complete: bool
     steps: list[StepJson]
