@@ -66,7 +66,7 @@ class ClaimLoop:
         self._clock = StoreClock(store)
 
     def claim_from(self, queues: Sequence[str]) -> None:
-        """From the next trip on."""
+        """Claim from these queues, from the next trip on."""
         self._request = msgspec.structs.replace(self._request, queues=tuple(queues))
 
     async def tick(self) -> float:
@@ -191,7 +191,7 @@ class ClaimLoop:
         return claimed
 
     async def _one_by_one(self, ended: list[EndedAttempt]) -> None:
-        """One outcome that the store cannot take must not keep the others from being settled."""
+        """Settle outcomes one by one: one that the store cannot take must not keep the others from being settled."""
         rest = list(ended)
         try:
             while rest:

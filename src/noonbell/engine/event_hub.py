@@ -168,7 +168,9 @@ class Hub:
 
     @contextlib.asynccontextmanager
     async def listen(self, wanted: Filter = EVERYTHING, after: Position | None = None) -> AsyncIterator[Listener]:
-        """From now on; or after a position, as far as the stream reaches back: `Batch.has_gap` says if it does not."""
+        """Listen from now on; or after a position, as far as the stream reaches back: `EventBatch.has_gap` says if it
+        does not.
+        """
         async with self._starting:
             if not self._listeners:
                 self._position = Position(await self._store.last_event())

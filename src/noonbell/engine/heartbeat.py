@@ -232,7 +232,7 @@ class Heartbeat:
         self._thread.tell(self._in_flight.forget, idle)
 
     def thread_died(self) -> None:
-        """In the worker's loop, which renews what is held from now on. The worker claims nothing more."""
+        """Called in the worker's loop, which renews what is held from now on. The worker claims nothing more."""
         self._thread, self._due = None, Signal()
         self.is_well = self._in_flight.is_open = False
         logger.error(
@@ -261,7 +261,7 @@ class HeartbeatThread:
         return self._thread is not None and self._thread.is_alive()
 
     async def open(self) -> None:
-        """In the loop that is watched: the one of the workers."""
+        """Called in the loop that is watched: the one of the workers."""
         self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
         self._own_loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._live, name="noonbell-heartbeats", daemon=True)
@@ -293,12 +293,12 @@ class HeartbeatThread:
         return asyncio.run_coroutine_threadsafe(work, self._own_loop)
 
     def call(self, function: Callable[..., object], *given: Any) -> None:
-        """From the worker's loop into the thread, without waiting."""
+        """Called in the worker's loop: run this in the thread, without waiting for it."""
         with contextlib.suppress(RuntimeError):  # its loop is closed: the thread has died
             self._own_loop.call_soon_threadsafe(function, *given)
 
     def tell(self, function: Callable[..., object], *given: Any) -> None:
-        """From the thread into the worker's loop, without waiting."""
+        """Called in the thread: run this in the worker's loop, without waiting for it."""
         with contextlib.suppress(RuntimeError):  # the process is ending
             self._loop.call_soon_threadsafe(function, *given)
 
@@ -353,7 +353,7 @@ class HeartbeatThread:
         return False
 
     def _answer(self, question: asyncio.Future[None]) -> None:
-        """In the worker's loop."""
+        """Runs in the worker's loop."""
         self.call(_resolve, question)
 
     async def _follow(self, question: asyncio.Future[None], since: float) -> None:
@@ -372,7 +372,9 @@ class HeartbeatThread:
             self._block = None
 
     async def _report(self, since: float) -> str:
-        """To the log, and to the log of the run whose handler it is; who it is, in words."""
+        """Write the block to the log, and to the log of the run whose handler it is; return which handler that is, in
+        words.
+        """
         task = asyncio.current_task(self._loop)
         stack = _stack_of(self._loop_thread)
         found = None
@@ -399,7 +401,7 @@ def _frames_of(thread: int) -> list[traceback.FrameSummary]:
 
 
 def _stack_of(thread: int) -> str:
-    """Where a thread is: what it has been called from us for, or the innermost frames."""
+    """The stack of a thread: the frames that our code has called, or the innermost ones."""
     frames = _frames_of(thread)
     ours = [number for number, one in enumerate(frames) if one.filename.startswith(_OURS)]
     theirs = frames[ours[-1] + 1 :] if ours else []

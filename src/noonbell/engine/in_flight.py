@@ -171,7 +171,7 @@ class InFlight:
         return soonest
 
     def resize(self, concurrency: int) -> None:
-        """As an operator wants it. What executes beyond a smaller number goes on to its end."""
+        """Set the concurrency that an operator wants. What executes beyond a smaller number goes on to its end."""
         if concurrency != self.concurrency:
             self.concurrency = concurrency
             self._start_more()

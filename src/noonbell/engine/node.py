@@ -109,7 +109,9 @@ class Node:
         await asyncio.gather(*(worker.stop(graceful_timeout) for worker in self.workers if not worker.has_stopped))
 
     def health(self) -> dict[str, Any]:
-        """For readiness: `ok` is False while the node does not run, the store does not answer or a loop is stalled."""
+        """What readiness is about: `ok` is False while the node does not run, the store does not answer or a loop is
+        stalled.
+        """
         loops, planner = self.loops, self.planner
         stalls = loops.stalls()
         planned_at = None if planner is None or planner.last_at is None else rfc3339(planner.last_at)

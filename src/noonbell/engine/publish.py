@@ -22,9 +22,8 @@ _FRESH_ENOUGH = 5.0
 async def publish(
     store: Store, wakeup: Wakeup, publications: Sequence[Publication], tasks: TaskCache | Mapping[TaskId, Task]
 ) -> list[PublishResult]:
-    """As the store's `publish`; then workers of these queues are woken, or the planner if it is for later.
-
-    `tasks`: those that the caller has read anyway, or the cache to find them in.
+    """Publish as the store's `publish` does, then wake the workers of these queues, or the planner if a run is for
+    later. `tasks`: those that the caller has read anyway, or the cache to find them in.
     """
     # Before the commit: what is written must not look refused because the clock could not be read.
     now = await store.about_now() if any(publication.run_at is not None for publication in publications) else None
@@ -44,7 +43,9 @@ async def publish(
 async def cancel(
     store: Store, wakeup: Wakeup, run_ids: Sequence[RunId], *, by: str | None = None, reason: str = ""
 ) -> list[Canceled]:
-    """As the store's `cancel`; then the workers that hold these runs hear of it at once, and places are free."""
+    """Cancel as the store's `cancel` does, then signal the workers that hold these runs, and those that wait for the
+    places that are free now.
+    """
     answers = await store.cancel(run_ids, by=by, reason=reason)
     if any(answer.canceled for answer in answers):
         for topic in (ORDERS, ANY_QUEUE, PLAN):

@@ -146,7 +146,9 @@ def released(subject: Subject, *, begun: bool) -> Settlement:
 
 
 def unwritable(settlement: Settlement, error: Exception) -> Settlement:
-    """For an outcome that the store cannot take: the run fails, and says why, instead of being tried for ever."""
+    """The settlement of an outcome that the store cannot take: the run fails and says why, instead of being tried for
+    ever.
+    """
     message = failure_text("not_stored", error=type(error).__name__)
     return Settlement(
         run_id=settlement.run_id,

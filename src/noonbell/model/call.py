@@ -78,10 +78,6 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     labels: Annotated[Labels, meta("Names and values of your own; shown with the call.", max_length=50)] = {}
 
-    @property
-    def has_follow_up(self) -> bool:
-        return self.success_url is not None or self.failure_url is not None
-
 
 OUTCOME_RETRY: Final = RetryPolicy(max_retries=10)
 """Of the call that tells of an outcome."""

@@ -135,7 +135,7 @@ class Access:
         await self._writer.close()
 
     async def task_id(self, name: str) -> TaskId | None:
-        """Of the task that has that name now: what is done to it is written down by its id."""
+        """The id of the task that has this name now: what is done to it is recorded under its id."""
         task = await self._store.task_named(name)
         return None if task is None else task.id
 

@@ -311,7 +311,7 @@ class Slots:
 
 
 def _moved_to(entry: SlotEntry) -> Instant | None:
-    """Of one slot; those of a range may go to several days."""
+    """Where a calendar has moved one slot. The slots of a range may go to several days."""
     if entry.count != 1 or entry.stretch.placement is None:
         return None
     placed = entry.stretch.placement.place(entry.first)

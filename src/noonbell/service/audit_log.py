@@ -60,7 +60,7 @@ def note_commands(tasks: Iterable[Task]) -> None:
 
 
 def noted_commands() -> dict[str, Any]:
-    """For the details of the request's line: which commands it has set; nothing where it has set none."""
+    """Which commands the request has set, for the details of its line; empty where it has set none."""
     found = _commands.get()
     return {"command": "; ".join(found)} if found else {}
 
@@ -149,7 +149,7 @@ class AuditLog:
             return await self._with_older(state, [Head(seen.id, seen.hash)])
 
     async def begin_signing(self) -> AuditEntry | None:
-        """Where there is a key and the newest entry has no signature: an entry that has one, and covers all before it."""
+        """Write a signed entry that covers all before it, where there is a key and the newest entry has no signature."""
         end = await self._store.audit_end()
         if self.key_id is None or end.entry is None or end.entry.signature is not None:
             return None
@@ -318,7 +318,7 @@ class AuditWriter:
         return await line.written
 
     async def close(self) -> None:
-        """One more try for what is owed."""
+        """Try once more to write what is owed."""
         self._closing = True
         self._more.set()
         if self._writer is not None:

@@ -100,12 +100,12 @@ def _no_worker(missing: Lack, wait: Wait, queue: str, workers: Sequence[WorkerIn
 
 
 def _missing_labels(wanted: Sequence[str], queue: str, workers: Sequence[WorkerInfo]) -> list[str]:
-    """Those that no worker of the queue has; all, where each is there and no worker has them together."""
+    """The labels that no worker of the queue has; all of them, where each is there but no worker has them together."""
     there = {pair for one in workers if takes_runs(one) and queue in one.queues for pair in label_pairs(one.labels)}
     return [pair for pair in wanted if pair not in there] or list(wanted)
 
 
 def named(names: Sequence[str]) -> str | None:
-    """Some of them, for a sentence; None where there are none."""
+    """The first few names, for a sentence; None where there are none."""
     shown = ", ".join(names[:_MOST_NAMED])
     return f"{shown}, …" if len(names) > _MOST_NAMED else shown or None

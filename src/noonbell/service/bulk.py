@@ -28,7 +28,7 @@ RUN_ACTS: Final = ("retry", "redrive", "cancel")
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """One that was left as it was."""
+    """A task or run that was left as it was."""
 
     id: int
     name: str

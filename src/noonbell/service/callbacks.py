@@ -102,15 +102,14 @@ class Callbacks:
         raise NotFound(_NO_RUN)
 
     async def by_token(self, token: str, given: Mapping[str, Any], source: CallbackSource) -> CallbackAnswer:
-        """NotFound for a token that was given to no run; it is recorded all the same.
-
-        A peer that sends many of those gets RateLimited, and they are no longer recorded.
+        """Receive a callback by the token of its run. Raises NotFound for a token that was given to no run; that is
+        recorded all the same. A peer that sends many of those gets RateLimited, and they are no longer recorded.
         """
         message = _message_of(read(CallbackBody, given))
         return _answer(await self._receive(self._incoming(source, token=token), message, source))
 
     async def by_ids(self, given: Mapping[str, Any], source: CallbackSource) -> CallbackAnswer:
-        """NotFound unless the run is one of the task's."""
+        """Receive a callback by task and run. Raises NotFound unless the run is one of the task's."""
         if not self._rules.allow_id_mode:
             raise Forbidden("callbacks by task and run are switched off here (callback.allow_id_mode); use the token")
         asked = read(CallbackByIds, given)
@@ -141,13 +140,13 @@ class Callbacks:
         return received
 
     async def of_run(self, run_id: RunId, limit: int = 100, before: int | None = None) -> list[Callback]:
-        """Those of a run, newest first, the ignored ones included; those with a lower id than `before`."""
+        """The callbacks of a run, newest first, the ignored ones included; only those with a lower id than `before`."""
         if await self._store.run(run_id) is None:
             raise NotFound("there is no such run")
         return await self._store.callbacks(run_id, limit, before)
 
     async def rejected(self, limit: int = 100, before: int | None = None) -> list[Callback]:
-        """Those that found no run, newest first: an unknown token, a run of another task."""
+        """The callbacks that found no run, newest first: an unknown token, or a run of another task."""
         return await self._store.callbacks(None, limit, before)
 
     async def _awaits_none(self, task_id: TaskId, run_id: RunId) -> bool:

@@ -127,7 +127,7 @@ class ShownCall(Call, frozen=True, kw_only=True, omit_defaults=False):
 
     @classmethod
     def of(cls, overrides: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        """From what a run carries; None where it is no call."""
+        """The call that a run carries; None where it is no call."""
         call = call_of(overrides)
         if call is None:
             return None

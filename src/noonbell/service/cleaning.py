@@ -108,7 +108,7 @@ class Cleanings:
     async def _clean(
         self, given: Mapping[str, Any], *, queue: str | None = None, task_id: TaskId | None = None
     ) -> HistoryCleaned:
-        """In batches, each of which is a transaction."""
+        """Remove runs in batches, each of which is a transaction."""
         problems = Problems()
         asked = read_into(Cleaning, given, ReadContext(problems))
         ages = [age for age in (asked.older_than_days, asked.older_than_seconds) if age is not None]
@@ -128,7 +128,7 @@ class Cleanings:
         return HistoryCleaned(removed, more=True)
 
     async def clean_runs(self, given: Mapping[str, Any]) -> RunsCleaned:
-        """Those of these runs that are final, in one transaction. What the token does not hold is not found."""
+        """Remove those of these runs that are final, in one transaction. What the token does not hold is not found."""
         problems = Problems()
         asked = read_into(RunCleaning, given, ReadContext(problems))
         problems.finish()

@@ -69,7 +69,7 @@ class ConsistencyReport:
 
 
 async def audit(store: Store, tell: Callable[[ConsistencyReport], None] | None = None) -> ConsistencyReport:
-    """All tasks, deleted and built-in ones too. `tell` hears of the report after each task."""
+    """Check every task, deleted and built-in ones too. `tell` is called with the report after each task."""
     report = ConsistencyReport()
     for flaw in await store.flaws(TOLD):
         report.add(flaw)
@@ -98,7 +98,7 @@ async def audit_task(store: Store, task: Task) -> ConsistencyReport:
 
 
 class _Check:
-    """One task."""
+    """The check of one task."""
 
     def __init__(self, store: Store, history: TaskHistory) -> None:
         self._store, self._history, self._task = store, history, history.task

@@ -81,7 +81,7 @@ class Finding:
 
 
 def finding(check: str, mark: CheckStatus, code: str, **facts: Any) -> Finding:
-    """One whose words are in the catalogues, as `doctor.CODE` and, where it can be mended, `doctor.CODE.fix`."""
+    """A finding whose words are in the catalogues, as `doctor.CODE` and, where it can be mended, `doctor.CODE.fix`."""
     says, fix = said(code, facts, Translator("en"))
     return Finding(check, mark, says, fix, code, facts)
 
@@ -142,15 +142,15 @@ async def look_at_store(
 
 
 async def _calendars(store: InspectedStore) -> AsyncIterator[Finding]:
-    """Those whose source could not be fetched: they go on with the last good copy."""
+    """Calendars whose source could not be fetched: tasks go on with the last good copy."""
     for each in await store.calendars():
         if each.ical_error is not None:
             yield finding("calendars", CheckStatus.CARE, "calendar_stale", name=each.name, error=each.ical_error)
 
 
 def _subscriptions(subscriptions: Sequence[HeldSubscription], *, missed: bool) -> list[Finding]:
-    """Those that fail, or were disabled because they did; and with `missed` those that events never reached, a fact that does
-    not pass. One that an operator switched off is well.
+    """Subscriptions that fail, or were disabled because they did. With `missed`, also those that some events never
+    reached, which stays true. One that an operator switched off is not reported.
     """
     found: list[Finding] = []
     for each in subscriptions:

@@ -292,7 +292,7 @@ def _is_cursor(text: str, sort: str) -> bool:
 
 
 async def _task_id(named: int | str | None, store: Store) -> TaskId | None:
-    """By id or by name. A name that no task has finds nothing, which is what task 0 has."""
+    """The id of a task that is named by id or by name. A name that no task has gives 0, under which nothing is found."""
     if named is None:
         return None
     if isinstance(named, int):

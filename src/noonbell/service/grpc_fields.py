@@ -158,7 +158,7 @@ def decoded(text: str) -> bytes | None:
 
 
 class BadMethod(Exception):
-    """No call can be made by these descriptors."""
+    """Raised when these descriptors have no such method, or none that can be called."""
 
     def __init__(self, message: str, *, is_of_method: bool = False) -> None:
         super().__init__(message)

@@ -76,7 +76,9 @@ class HistoryImport:
         self._store, self._tasks = store, tasks
 
     async def import_runs(self, given: Mapping[str, Any]) -> HistoryImported:
-        """All of them in one transaction. InvalidArgument names every problem by its place: `runs[7].end_time`."""
+        """Insert all of them in one transaction. InvalidArgument names every problem by its place:
+        `runs[7].end_time`.
+        """
         at = ReadContext(Problems())
         asked = read_into(RunRecords, given, at)
         at.problems.finish()  # what is missing is filled with examples as they stand

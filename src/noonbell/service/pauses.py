@@ -61,7 +61,7 @@ class Pauses:
         return PauseState(**_facts(await self.now()))
 
     async def pause(self, given: Mapping[str, Any], *, by: str | None = None) -> PauseChanged:
-        """Nothing more starts, on any node, from two seconds after this has returned; what executes goes on."""
+        """Let nothing more start, on any node, from two seconds after this has returned; what executes goes on."""
         problems = Problems()
         asked = read_into(PauseWrite, given, ReadContext(problems))
         problems.finish()

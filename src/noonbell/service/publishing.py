@@ -140,7 +140,9 @@ class Publishing:
         origin: Origin = Origin.TRIGGER,
         trace_id: str | None = None,
     ) -> PublishResult:
-        """One run now, beside the schedule. A task at its limit that does not queue: ConcurrencyLimit, no run."""
+        """Make one run now, beside the schedule. Raises ConcurrencyLimit, and makes none, for a task at its limit
+        that does not queue.
+        """
         task_id = await self._id_of(ref)
         at = ReadContext(Problems())
         publication = read_publication(read_into(Trigger, given or {}, at), at, task_id, origin, trace_id)
@@ -313,9 +315,8 @@ class Backfills:
         self._store, self._wakeup, self._tasks = store, wakeup, tasks
 
     async def fill(self, ref: TaskRef, given: Mapping[str, Any], *, trace_id: str | None = None) -> dict[str, Any]:
-        """One run for each slot from `from` to `to`, both included, and at most one however often it is asked for.
-
-        `next_from` is where to go on if the limit cut it short.
+        """Make one run for each slot from `from` to `to`, both included, and at most one however often it is asked
+        for. `next_from` says where to go on if the limit cut it short.
         """
         task = await self._tasks.get(ref)
         at = ReadContext(Problems())

@@ -97,8 +97,8 @@ class Queues:
         self._named_until = -math.inf
 
     async def all(self) -> list[dict[str, Any]]:
-        """Those with a setting or a run that is not final, those that a living worker listens to, and those that a task
-        names, by name.
+        """The queues that have a setting or a run that is not final, that a living worker listens to, or that a task
+        names; by name.
         """
         stranded, found = await self._store.stranded(), await self._found()
         return [shown(found[name], stranded) for name in sorted(found)]
@@ -115,7 +115,9 @@ class Queues:
         return found
 
     async def _named_by_tasks(self) -> Sequence[str]:
-        """Where looking takes long, for there may be a million tasks, it is done again only after twenty times as long."""
+        """The queues that tasks name. Where asking takes long, as with a million tasks, the answer is kept for twenty
+        times as long.
+        """
         begun = self._monotonic()
         if begun >= self._named_until:
             self._named = await self._store.task_queues()
@@ -153,7 +155,7 @@ class Queues:
         return next((pause for pause in await self._store.pauses(name, now, now) if pause.until is None), None)
 
     async def pause(self, name: str, *, by: str | None = None) -> dict[str, Any]:
-        """Nothing more is claimed from it; what executes goes on."""
+        """Let nothing more be claimed from the queue; what executes goes on."""
         return await self._set(checked_name(name), by, paused=True)
 
     async def resume(self, name: str, *, by: str | None = None) -> dict[str, Any]:

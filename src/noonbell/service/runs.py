@@ -203,7 +203,7 @@ class Runs:
         return await self._store.log_lines(run_id, asked.after, asked.limit, levels=levels, text=asked.search)
 
     async def cancel(self, run_id: RunId, *, by: str | None = None, reason: str = "") -> Canceled:
-        """With the true status: a run that is final stays as it is."""
+        """Cancel a run, and answer with its true status: a run that is final stays as it is."""
         answers = await cancel(self._store, self._wakeup, [run_id], by=by, reason=reason)
         if not answers:
             raise NotFound("there is no such run")
@@ -294,7 +294,7 @@ class Runs:
         }
 
     async def _flows(self, runs: Sequence[Run]) -> set[TaskId]:
-        """Those of their tasks that are flows."""
+        """The tasks of these runs that are flows."""
         tasks = await self._store.tasks_by_id(sorted({run.task_id for run in runs}))
         return {task.id for task in tasks if task.spec.steps}
 
@@ -370,7 +370,9 @@ def again(run: Run, from_step: str | None = None) -> dict[str, Any]:
 
 
 def _again_with_key(run: Run, from_step: str | None, overrides: Mapping[str, Any] | None) -> dict[str, Any]:
-    """One that succeeded has nothing to go on with: without a step to start from, all of it is carried out again."""
+    """What the new run takes over from this one. A run that succeeded has nothing to go on with: without a step to
+    start from, all of it is carried out again.
+    """
     kept = {name: value for name, value in (overrides or {}).items() if name == "concurrency_key"}
     return kept if from_step is None and run.status in SUCCEEDED else {**kept, **again(run, from_step)}
 

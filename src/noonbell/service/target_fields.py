@@ -247,7 +247,7 @@ def check_message(kind: TargetKind, values: Mapping[str, Any], at: ReadContext, 
 
 
 def _broker_url_problem(kind: TargetKind, url: object) -> str | None:
-    """In words that do not repeat it: it may hold a password."""
+    """What is wrong with the URL, in words that do not repeat it: it may hold a password."""
     schemes = SCHEMES_OF[kind.name]
     if not isinstance(url, str) or not 1 <= len(url) <= LONGEST_ADDRESS:
         return f"is wrong; expected a URL of at most {LONGEST_ADDRESS} characters"

@@ -365,8 +365,8 @@ def _read_step(given: Any, at: ReadContext, rules: Rules) -> Step:
 def _check_services(
     values: Mapping[str, Any], at: ReadContext, services: Mapping[str, str], kept: TaskSpec | None
 ) -> None:
-    """That the settings know each service that is called. A URL that the task has already may stay: a task can be paused, and
-    changed in other fields, after the settings have lost a name.
+    """Report each service that is called and that the settings do not know. A URL that the task has already may stay:
+    a task can be paused, and changed in other fields, after the settings have lost a name.
     """
     had = set() if kept is None else {kept.target_url, kept.cancel_url, *(step.target_url for step in kept.steps)}
     urls = {name: values.get(name) for name in ("target_url", "cancel_url")}
@@ -697,11 +697,11 @@ class Rules:
     """The addresses of services by their names; None where no settings are read: then any name is taken."""
 
     def timeout(self, kind: TargetKind) -> float:
-        """Of one attempt, where a task names none."""
+        """Seconds for one attempt, where a task names none."""
         return {HTTP.name: self.http_timeout, JOBS.name: self.job_timeout}.get(kind.name, kind.timeout_seconds)
 
     def retry(self, kind: TargetKind) -> RetryPolicy:
-        """Where a task names none."""
+        """The retry policy of a task that names none."""
         usual = {HTTP.name: self.http_retry, JOBS.name: self.job_retry}.get(kind.name)
         return usual or RetryPolicy(max_retries=kind.max_retries)
 

@@ -216,7 +216,9 @@ class Tasks:
         return spec
 
     async def _admit(self, specs: Sequence[TaskSpec]) -> None:
-        """Forbidden, if the scope of the request does not hold one of these new tasks, or what it is to run after."""
+        """Raises Forbidden if the scope of the request does not hold one of these new tasks, or one that it is to run
+        after.
+        """
         if scope.current() is None:
             return
         for spec in specs:
@@ -257,7 +259,7 @@ class Tasks:
         return replace(draft, spec=spec)
 
     async def upstream_names(self, tasks: Iterable[Task | TaskVersion]) -> dict[int, str]:
-        """Of the tasks that these run after, by id; but for those that are deleted."""
+        """The names, by id, of the tasks that these run after; without those that are deleted."""
         ids = {id_ for task in tasks if task.spec.after is not None for id_ in task.spec.after.upstream_ids}
         found = await self._store.tasks_by_id([TaskId(id_) for id_ in sorted(ids)]) if ids else []
         return {task.id: task.name for task in scope.held(found) if task.deleted_at is None}
@@ -288,7 +290,7 @@ class Tasks:
         return await self._store.task_versions(task.id)
 
     async def found(self, query: TaskQuery) -> Page[Task]:
-        """As they are kept: for a caller that does not ask what their runs are doing."""
+        """The tasks as the store has them: for a caller that does not ask what their runs are doing."""
         return await self._store.tasks(query)
 
     async def page(self, query: TaskQuery) -> Page[dict[str, Any]]:
@@ -438,7 +440,7 @@ class Tasks:
         return task if task.spec.managed_by == SYSTEM else None
 
     async def enable(self, ref: TaskRef, *, by: str | None = None, expect_version: int | None = None) -> Task:
-        """From now on, with no catch-up. Enabling what is enabled changes nothing."""
+        """Enable the task from now on, with no catch-up. Enabling what is enabled changes nothing."""
         return await self._set_status(ref, TaskStatus.ENABLED, by, expect_version)
 
     async def disable(
@@ -531,7 +533,9 @@ class Tasks:
         return task
 
     def _wake_planner(self, created: Iterable[Task]) -> None:
-        """Where the first slot is near. Before one that is further away, every planner looks by itself."""
+        """Signal the planner where the first slot is near. Before one that is further away, every planner looks by
+        itself.
+        """
         if any(task.next_fire_at is not None and task.next_fire_at - task.created_at < _NEAR for task in created):
             self._wakeup.signal(PLAN)
 

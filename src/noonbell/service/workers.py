@@ -92,7 +92,7 @@ class Workers:
         self._store, self._wakeup = store, wakeup
 
     async def all(self) -> list[dict[str, Any]]:
-        """By id, each with how many runs it holds."""
+        """Workers by id, each with how many runs it holds."""
         held = await self._store.held()
         return [shown(worker, held.get(worker.id, 0)) for worker in await self._store.workers()]
 
@@ -109,7 +109,7 @@ class Workers:
         return shown(worker, held.get(worker_id, 0))
 
     async def change(self, worker_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Another concurrency; the worker hears of it with its next heartbeat."""
+        """Set the worker's concurrency; the worker gets it with its next heartbeat."""
         wanted = read(WorkerChange, given)
         worker = await self._store.set_worker(checked_id(worker_id), concurrency=wanted.concurrency)
         self._wake(worker)
@@ -183,7 +183,9 @@ class WorkerBounds:
         return found
 
     async def worker(self, bounds: TokenScope, worker_id: Any) -> None:
-        """Forbidden for the name of a worker that works on other queues or job types: its leases are not this token's."""
+        """Raises Forbidden for the id of a worker that works on other queues or job types: its leases are not this
+        token's.
+        """
         if not isinstance(worker_id, str):
             return  # no name: reading the call refuses it
         known = (worker_id, bounds)
@@ -206,7 +208,7 @@ class WorkerBounds:
         self._known[known] = now
 
     async def run(self, bounds: TokenScope, run_id: RunId, worker_id: Any) -> None:
-        """Forbidden for a run of another queue or job type, held or not."""
+        """Raises Forbidden for a run of another queue or job type, whether a worker holds it or not."""
         run = await self._store.run(run_id)
         if run is not None and run.queue not in bounds.queues:
             raise Forbidden(f"this token is for {_named(bounds.queues)}, and the run is in another")
@@ -254,7 +256,7 @@ class Level(enum.StrEnum):
 
 
 def from_level(lowest: Level) -> tuple[Level, ...]:
-    """That level and those above it."""
+    """The level itself and those above it."""
     every = tuple(Level)
     return every[every.index(lowest) :]
 
@@ -525,7 +527,7 @@ def checked_id(worker_id: str) -> str:
 
 
 def outcome_of(word: SettleOutcome, result: Any, message: str, details: dict[str, Any] | None) -> Outcome | None:
-    """As the engine knows it; None hands the run back."""
+    """The outcome as the engine knows it; None where the worker hands the run back."""
     match word:
         case SettleOutcome.RELEASE:
             return None

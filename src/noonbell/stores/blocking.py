@@ -93,7 +93,7 @@ class LockWaits:
 
 
 class Blocker:
-    """For one call: what was found out about the session that it waits for. Nothing is asked in its first second."""
+    """What one call found out about the session that it waits for. Nothing is asked in its first second."""
 
     def __init__(self, waiting: list[Blocker] | None = None) -> None:
         self.found = ""

@@ -103,7 +103,7 @@ def check_installation(expected: str) -> Work[None]:
 
 @contextlib.asynccontextmanager
 async def _postgres_savepoint(connection: Any) -> AsyncIterator[None]:
-    """By hand: asyncpg's own refuses a transaction that was begun with a plain `begin`."""
+    """A savepoint made by hand: asyncpg's own refuses a transaction that was begun with a plain `begin`."""
     await connection.execute("savepoint noonbell")
     try:
         yield

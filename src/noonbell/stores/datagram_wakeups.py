@@ -99,7 +99,7 @@ class ListenerRegistry(ABC):
 
     @abstractmethod
     async def listeners(self) -> Mapping[str, WakeupListener]:
-        """All of them but this process, by name."""
+        """All listeners but this process, by name."""
 
     @abstractmethod
     async def enter(self) -> tuple[socket.socket, WakeupListener]:
@@ -226,7 +226,7 @@ class DatagramWakeup(PushedWakeup):
     # Telling
 
     async def _read(self) -> Mapping[str, WakeupListener]:
-        """Those that have come since the last time."""
+        """The listeners that have come since the last time."""
         before, self._known = self._known, await self._registry.listeners()
         self._known_at = time.monotonic()
         return {name: listener for name, listener in self._known.items() if name not in before}

@@ -206,7 +206,7 @@ class MysqlStore(ServerStore):
         return pool, await asyncmy.create_pool(**options, minsize=min(1, self._connections - 1), maxsize=2)
 
     async def _move(self) -> None:
-        """To the host that takes writes by now. Calls on the host before end by themselves, or with an error."""
+        """Connect to the host that takes writes by now. Calls on the host before end by themselves, or with an error."""
         async with self._moving:
             if not self._is_lost or self._pool is None:
                 return

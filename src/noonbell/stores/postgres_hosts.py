@@ -43,7 +43,7 @@ class PostgresHosts:
         return await self._open(await self._finder.find(current), options)
 
     async def _connect_again(self, host: Host, options: dict[str, Any]) -> Connection | None:
-        """To the host that it was until now. None: it is away, takes no writes, or is behind what it was."""
+        """Connect to the same host as before. None: it is away, takes no writes, or is behind what it was."""
         try:
             connection = await self._open(host, options)
         except (OSError, asyncpg.InterfaceError, asyncpg.PostgresError):

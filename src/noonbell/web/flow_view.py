@@ -13,8 +13,9 @@ from typing import Final
 
 from noonbell.clock import Instant
 from noonbell.model.flow import OPEN_STEP, StepInGraph, StepStatus
-from noonbell.model.run import RunId
+from noonbell.model.run import RunId, RunStatus
 from noonbell.model.task import Step
+from noonbell.service.runs import step_in_graph
 from noonbell.web import graph_layout
 from noonbell.web.charts import mark_of
 from noonbell.web.graph_layout import Spacing
@@ -243,18 +244,4 @@ def _bars(
 
 def as_written(steps: Sequence[Step]) -> list[StepInGraph]:
     """The steps of a task, of which no run is shown."""
-    return [
-        StepInGraph(
-            id=step.id,
-            needs=list(step.needs),
-            on=step.on,
-            when=step.when,
-            foreach=step.foreach is not None,
-            allow_failure=step.allow_failure,
-            exec_type=step.exec_type,
-            calls=step.called,
-            queue=step.queue,
-            status=StepStatus.WAITING,
-        )
-        for step in steps
-    ]
+    return [step_in_graph(step, None, RunStatus.SCHEDULED) for step in steps]

@@ -163,7 +163,7 @@ def audit_log(
 
 
 def _written(text: str) -> str:
-    """As it stands in JSON, for `like`."""
+    """The text as it stands in JSON, for `like`."""
     return like(to_json(text)[1:-1])[1:-1]
 
 

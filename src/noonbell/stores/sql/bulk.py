@@ -177,7 +177,7 @@ def _held(q: Dialect, lease: BulkLease) -> Work[BulkLease | None]:
 
 
 def _end(operation: BulkOperation, status: BulkStatus, **more: Any) -> Work[BulkOperation]:
-    """It has handled what it has handled: that is the total then."""
+    """End the operation: what it has handled by now is its total."""
     now = yield Now()
     total = operation.done + operation.skipped
     changes = {"status": str(status), "ended_at": now, "total": total, "total_is_least": 0, **more}

@@ -280,7 +280,7 @@ def percent(sql: str) -> tuple[str, tuple[str, ...]]:
 
 
 def named(sql: str) -> tuple[str, tuple[str, ...]]:
-    """As it is."""
+    """The name as it is."""
     return sql, ()
 
 

@@ -23,7 +23,7 @@ _NUMBER_AT_ONCE = 5_000
 
 
 def tell(type_: str, facts: Iterable[tuple[Any, ...]]) -> Work[None]:
-    """One row for all of them. A fact is (task id, run id, …) as `expand` reads it."""
+    """Write one row for all these facts of one type. A fact is (task id, run id, …) as `expand` reads it."""
     listed = list(facts)
     if listed:
         ids = yield NewIds(1)
@@ -31,7 +31,7 @@ def tell(type_: str, facts: Iterable[tuple[Any, ...]]) -> Work[None]:
 
 
 def tell_all(facts: Mapping[str, list[tuple[Any, ...]]]) -> Work[None]:
-    """One row for each type."""
+    """Write one row for each type."""
     told = {type_: listed for type_, listed in facts.items() if listed}
     if told:
         ids = yield NewIds(len(told))

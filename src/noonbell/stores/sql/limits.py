@@ -150,7 +150,9 @@ class Gates:
         return listed
 
     def _within_rate(self, q: Dialect, cache: TaskView, now: Instant, gate: Gate, rows: list[Live]) -> Work[list[Live]]:
-        """Those that the rate lets start now. With a key, the others step aside until their key has room again."""
+        """Those that the rate lets start now. Of a rate with a key, the others step aside until their key has room
+        again.
+        """
         limit = gate.rate_limit
         if limit is None or not rows:
             return rows
@@ -184,7 +186,7 @@ class Gates:
                     self._shut(gate, rate.grant(gate.rate_limit, granted.state, now, gate.waiting - counts[scope]))
 
     def _shut(self, gate: Gate, more: rate.Grant) -> None:
-        """Nothing more may start now: the gate stays shut until its rate lets go."""
+        """Keep the gate shut until its rate lets the next run start."""
         if more.count == 0 and more.next_at is not None:
             gate.blocked_until = more.next_at
             self.next_at = min(self.next_at or more.next_at, more.next_at)

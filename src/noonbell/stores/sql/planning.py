@@ -231,7 +231,7 @@ def _quiet_skip(task: Task, run_at: Instant) -> SkipReason | None:
 
 
 def _not_born_yet(q: Dialect, new_runs: Sequence[NewRun]) -> Work[list[NewRun]]:
-    """Without those whose slot has a run already: a cursor that was restored from a backup must not stop the pass."""
+    """The slots that have no run yet: a cursor that was restored from a backup must not stop the pass."""
     if not new_runs:
         return []
     slots = sorted({new_run.scheduled_time for new_run in new_runs})

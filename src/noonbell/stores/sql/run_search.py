@@ -432,7 +432,7 @@ def _newest(way: Way, stretch: Sequence[str], descending: bool) -> str:
 
 
 def _count(search: Search) -> Work[int]:
-    """All of them, one by one: for those who must know."""
+    """The number of all of them, counted one by one: for callers that must know."""
     if not search.ways:
         return 0
     parts = _joined([way.select(search.q, ()) for way in search.ways], search.together)

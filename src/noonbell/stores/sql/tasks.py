@@ -92,7 +92,7 @@ def first_slot(spec: TaskSpec, now: Instant, accounted_to: Instant = NEVER) -> I
 
 
 def create_each(q: Dialect, cache: TaskView, new: Sequence[NewTask]) -> Work[list[Task | NoonbellError]]:
-    """Of several callers, in one transaction: each gets its task, or why there is none."""
+    """Create the tasks of several callers in one transaction: each caller gets its task, or why there is none."""
     taken = yield from _taken(q, [(each.spec, None) for each in new])
     specs = yield from edges.resolve(q, [(each.spec, None) for each in new], {})
     wrong = {index: spec for index, spec in enumerate(specs) if isinstance(spec, InvalidArgument)}
@@ -385,7 +385,7 @@ def write_versions(
 
 
 def _said(pause: TaskPause | None) -> dict[str, Any]:
-    """Of a pause, for an event."""
+    """The facts of a pause, for an event."""
     if pause is None:
         return {}
     until = None if pause.until is None else rfc3339(pause.until)
@@ -570,11 +570,6 @@ def _write_cursors(tasks: Sequence[Task]) -> Work[None]:
     yield UpdateMany("cursors", "task_id", CURSOR_COLUMNS[1:], rows)
 
 
-def _write_labels(task: Task) -> Work[None]:
-    yield delete_rows("task_labels", task_id=task.id)
-    yield from _insert_labels([task])
-
-
 def _insert_needed_labels(tasks: Sequence[Task]) -> Work[None]:
     rows = [(task.id, pair) for task in tasks for pair in label_pairs(task.spec.worker_labels)]
     if rows:
@@ -699,7 +694,7 @@ def hold(q: Dialect, cache: TaskView, task_ids: Sequence[TaskId]) -> Work[Instan
 
 
 def load(q: Dialect, task_ids: Sequence[TaskId]) -> Work[dict[TaskId, Task]]:
-    """With their cursors, deleted ones too."""
+    """The tasks with their cursors, deleted ones too."""
     rows = yield from q.fetch_by(TASK_SELECT, "t.id", task_ids, " order by t.id")
     return {task.id: task for task in map(task_from, rows)}
 

@@ -51,11 +51,11 @@ class _Crew:
 
     @property
     def makes_calls(self) -> bool:
-        """One of them takes calls, from every queue. A worker of any job type takes none."""
+        """Whether one of the workers carries out calls, from every queue. A worker of any job type carries out none."""
         return any(CALL_TYPE in (worker.job_types or ()) for worker in self.workers)
 
     def lacks(self, row: Live) -> Lack | None:
-        """None: one of them could take it."""
+        """What the workers lack; None: one of them could take it."""
         wanted = WorkerNeeds(
             queue=row.queue,
             job_type=row.job_type,
@@ -87,7 +87,7 @@ def unserved(q: Dialect, grace_seconds: float) -> Work[list[UnservedTask]]:
 
 
 def stranded(q: Dialect) -> Work[list[UnclaimableRuns]]:
-    """As of now, by queue, job type and what is lacking."""
+    """The runs that no worker can take now, by queue, job type and what is lacking."""
     now = yield Now()
     crew = yield from _crew(now)
     rows, cut = yield from _heads(q, crew)

@@ -65,7 +65,7 @@ def register_worker(q: Dialect, worker: WorkerInfo) -> Work[WorkerInfo]:
 
 
 def attend(q: Dialect, worker_ids: Sequence[str], incarnation: str) -> Work[dict[str, Attendance]]:
-    """One statement for all of them: they wait at one node's door."""
+    """Record in one statement that these workers are there: they wait at one node for work."""
     if not worker_ids:
         return {}
     now = yield Now()

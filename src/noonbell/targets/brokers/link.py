@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import os
 import socket
 import ssl
@@ -101,12 +100,6 @@ class Dialler:
         raise wrong
 
     async def _addresses(self, host: str) -> list[str]:
-        try:
-            ipaddress.ip_address(host)
-        except ValueError:
-            pass
-        else:
-            return [host]
         try:
             return await self._names.addresses(host)
         except OSError as error:

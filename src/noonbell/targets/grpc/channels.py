@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import ssl
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -152,8 +151,6 @@ class Channels:
         return grpc.aio.secure_channel(key.dialled, credentials, options)
 
     async def _addresses(self, host: str) -> Sequence[str]:
-        if _is_numeric(host):
-            return [host]
         try:
             return await self._names.addresses(host)
         except OSError as error:
@@ -182,14 +179,6 @@ def _by_family(addresses: Iterable[str], port: int) -> list[str]:
         else f"ipv4:{','.join(f'{each}:{port}' for each in group)}"
         for is_six, group in groupby(found, key=lambda each: ":" in each)
     ]
-
-
-def _is_numeric(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _encoded(text: str | None) -> bytes | None:
