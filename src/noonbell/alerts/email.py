@@ -3,8 +3,9 @@
     smtp://HOST[:587]     begins in plain text and goes over to TLS where the server offers it (STARTTLS)
     smtps://HOST[:465]    TLS from the first byte
 
-The user who signs in stands in the address (`smtps://USER@HOST`), or is the sender. A password is sent under TLS only, or to this machine.
-Every dial passes the outbound guard. `Message-ID` is the same for each attempt, so that a mail server can drop a repeat.
+The user who signs in stands in the address (`smtps://USER@HOST`), or is the sender. A password is sent under TLS only,
+or to this machine. Every dial passes the outbound guard. `Message-ID` is the same for each attempt, so that a mail
+server can drop a repeat.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Channels of kind `slack`: an incoming webhook of a Slack app, `https://hooks.slack.com/services/T…/B…/…`.
 
-It answers `ok`, or the reason as a plain text with status 4xx. In a text, only `&`, `<` and `>` mean something, and are written otherwise.
+It answers `ok`, or the reason as a plain text with status 4xx. In a text, only `&`, `<` and `>` mean something, and are
+written otherwise.
 """
 
 from __future__ import annotations

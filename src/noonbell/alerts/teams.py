@@ -1,7 +1,7 @@
 """Channels of kind `teams`: a workflow of Microsoft Teams that begins with "When a Teams webhook request is received".
 
-The address ends in `&sig=…`, which is all that protects it. It takes a message with one adaptive card and answers 202. The older connectors
-(`….webhook.office.com`) take the same card, and answer 200 to what they refuse, too.
+The address ends in `&sig=…`, which is all that protects it. It takes a message with one adaptive card and answers 202.
+The older connectors (`….webhook.office.com`) take the same card, and answer 200 to what they refuse, too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Channels of kind `telegram`: a bot of Telegram writes to chats.
 
-BotFather hands out a token, `123456:AA…`: it is the channel's secret. The address is that of the Bot API, and need not be given; an address
-with the token in it, as people paste it (`https://api.telegram.org/bot123456:AA…/getUpdates`), is taken apart.
+BotFather hands out a token, `123456:AA…`: it is the channel's secret. The address is that of the Bot API, and need not
+be given; an address with the token in it, as people paste it (`https://api.telegram.org/bot123456:AA…/getUpdates`), is
+taken apart.
 """
 
 from __future__ import annotations

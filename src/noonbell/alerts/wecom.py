@@ -1,7 +1,7 @@
 """Channels of kind `wecom`: a robot of a WeCom (企业微信) group.
 
-The robot page hands out `https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=…`; the key is all that protects it. A refusal comes with
-status 200. A text may have 2,048 bytes.
+The robot page hands out `https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=…`; the key is all that protects it. A
+refusal comes with status 200. A text may have 2,048 bytes.
 """
 
 from __future__ import annotations

@@ -74,8 +74,9 @@ def create_app(
 ) -> Starlette:
     """`health` is `Node.health`; without `metrics_render`, or with metrics switched off, `/metrics` is not there.
 
-    Nor are `/installation`, `/events`, `/alerts` and `/subscriptions` without an `installation`, a `hub`, `alerts` and `webhooks`. Without `access` no token is checked, and nothing
-    is written into the audit log: for tests of something else.
+    Nor are `/installation`, `/events`, `/alerts` and `/subscriptions` without an `installation`, a `hub`, `alerts` and
+    `webhooks`. Without `access` no token is checked, and nothing is written into the audit log: for tests of something
+    else.
     """
 
     async def is_ours(run_id: int) -> bool:

@@ -1,8 +1,9 @@
 """`GET /events`: the stream of events, as server-sent events.
 
-The head of the answer is sent as soon as the listener has its place in the stream: from the head on, it misses nothing. A browser's
-`EventSource` tells its page of the head and of no comment. Each event has its id, and a listener that comes back with it
-(`Last-Event-ID`) misses nothing. A comment every 15 seconds keeps the connection known. `event: reset` says that the stream does not reach back so far.
+The head of the answer is sent as soon as the listener has its place in the stream: from the head on, it misses nothing.
+A browser's `EventSource` tells its page of the head and of no comment. Each event has its id, and a listener that comes
+back with it (`Last-Event-ID`) misses nothing. A comment every 15 seconds keeps the connection known. `event: reset`
+says that the stream does not reach back so far.
 """
 
 from __future__ import annotations

@@ -204,7 +204,9 @@ class StatsCalls:
         scope=ScopeRule.QUEUE, query=LoadList, answer=QueueLoad,
     )  # fmt: skip
     async def of_queue(self, request: Request) -> Response:
-        """From the roll-ups: a run counts where it ended. Percentiles are within 2 %. Runs that wait are in `GET /queues/{name}/depth`."""
+        """From the roll-ups: a run counts where it ended. Percentiles are within 2 %. Runs that wait are in `GET
+        /queues/{name}/depth`.
+        """
         asked = params.read_query(request, LoadList)
         return json_response(plain(await self._services.series.queue(params.piece(request, "name"), asked)))
 

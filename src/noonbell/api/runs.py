@@ -173,7 +173,9 @@ class RunCalls:
         body=RetryBody, answer=Retried, errors=("INVALID_STATE", "CONCURRENCY_LIMIT"),
     )  # fmt: skip
     async def retry(self, request: Request) -> Response:
-        """Makes a new run beside the old one, with its payload. That of a flow that failed or was canceled keeps the steps that succeeded."""
+        """Makes a new run beside the old one, with its payload. That of a flow that failed or was canceled keeps the
+        steps that succeeded.
+        """
         run_id = params.run_id(request)
         asked = await params.read_body(request, RetryBody)
         made = await self._runs.retry(run_id, by=params.actor(request), from_step=asked.from_step)

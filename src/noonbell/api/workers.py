@@ -1,4 +1,6 @@
-"""Endpoints of workers: what operators call, and the protocol that a worker calls (claim, heartbeat, settle, progress, log, extend)."""
+"""Endpoints of workers: what operators call, and the protocol that a worker calls (claim, heartbeat, settle, progress,
+log, extend).
+"""
 
 from __future__ import annotations
 

@@ -177,8 +177,9 @@ class App:
     def middleware(self, around: Any, /) -> Any:
         """Decorates a generator function that yields once: the handler is called at the `yield`.
 
-        Its result is sent there, and what it raises is raised there; a middleware that does not raise it again has dealt with it. The
-        first that is declared is the outermost. A plain function goes around every handler, an async one around async handlers.
+        Its result is sent there, and what it raises is raised there; a middleware that does not raise it again has
+        dealt with it. The first that is declared is the outermost. A plain function goes around every handler, an async
+        one around async handlers.
         """
         self.middlewares.append(checked(around))
         return around
@@ -343,8 +344,8 @@ class App:
     ) -> Opening:
         """Planner, sweeper and worker in this process, until it is left: then running work may take `graceful_timeout`.
 
-        `queues` are by default those of the jobs, `concurrency` is `jobs.worker_concurrency` of the settings. Without `scheduler`, some other node plans. `schema` and `table_prefix` as
-        for `connected`.
+        `queues` are by default those of the jobs, `concurrency` is `jobs.worker_concurrency` of the settings. Without
+        `scheduler`, some other node plans. `schema` and `table_prefix` as for `connected`.
         """
 
         @contextlib.asynccontextmanager

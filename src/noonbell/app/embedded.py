@@ -73,7 +73,9 @@ class WorkerOptions:
 
 
 async def job_worker(parts: WorkerParts, handlers: Handlers, options: WorkerOptions) -> Worker:
-    """It claims the job types that it has handlers for, and no other, so that queues can be shared; commands, where a file allows some."""
+    """It claims the job types that it has handlers for, and no other, so that queues can be shared; commands, where a
+    file allows some.
+    """
     jobs, abandoned, lanes = parts.settings.jobs, AbandonedThreads(), lanes_of(parts.settings)
     commands = None if options.commands is None else allowed_commands(options.commands)
     given = TargetParts(parts.settings, parts.store, handlers=handlers, abandoned=abandoned, commands=commands)

@@ -86,8 +86,8 @@ def start(
 ) -> int:
     """Change all runs or tasks that a filter finds.
 
-    The filter is frozen: what is made or ends later is not touched. The server goes on by itself; `noonbell bulk get ID` shows how far
-    it is.
+    The filter is frozen: what is made or ends later is not touched. The server goes on by itself; `noonbell bulk get
+    ID` shows how far it is.
     """
     given: dict[str, Any] = {"kind": kind.replace("-", "_"), "ids": list(ids) or None, "all": everything or None}
     given["filter"] = _filter(kind, status, narrowed) or None

@@ -1,7 +1,8 @@
 """`noonbell doctor`: settings, machine, store and server of an installation, and what to do about each.
 
-It looks at the store that the settings name. Where none is named, it looks at the SQLite file of the server that answers on this machine,
-because `noonbell.db` is another file in each folder. It makes no file, and leaves the schema as it is.
+It looks at the store that the settings name. Where none is named, it looks at the SQLite file of the server that
+answers on this machine, because `noonbell.db` is another file in each folder. It makes no file, and leaves the schema
+as it is.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ _COLOURS = {"well": "green", "note": "blue", "care": "yellow", "ill": "red"}
 def doctor_command(files: tuple[str, ...], store: str | None, ignored: tuple[str, ...], output: str) -> int:
     """Look at settings, store, planner, workers, queues, tasks and server.
 
-    Exit code 1: there is a problem (✖), a task whose last run failed included. 0: there is none; what is worth a look (!) and what one may want to do (i) are listed.
+    Exit code 1: there is a problem (✖), a task whose last run failed included. 0: there is none; what is worth a look
+    (!) and what one may want to do (i) are listed.
     """
     from noonbell.cli.output import is_colourful
     from noonbell.service.doctor import said

@@ -148,7 +148,9 @@ class McpTools:
         return {name: tool for name, tool in known.items() if name not in beyond}
 
     def _may(self, method: str, path: str) -> bool:
-        """Whether the role reaches. A change without a filter is refused by its fields, and only after the role was found enough."""
+        """Whether the role reaches. A change without a filter is refused by its fields, and only after the role was
+        found enough.
+        """
         try:
             self._remote.call(method, path, None if method == "GET" else {})
         except errors.Forbidden:

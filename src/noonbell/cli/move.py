@@ -46,8 +46,8 @@ def move_command(
 ) -> int:
     """Move a store to another database of any kind while its nodes work.
 
-    Copies everything in batches, then stops the source, copies what has changed, and says in the source where it has gone: its nodes
-    stop, and start there no more. Killed or interrupted, the same command goes on where it was.
+    Copies everything in batches, then stops the source, copies what has changed, and says in the source where it has
+    gone: its nodes stop, and start there no more. Killed or interrupted, the same command goes on where it was.
     """
     if dry_run and cancel:
         raise click.UsageError("--dry-run does not go with --cancel")

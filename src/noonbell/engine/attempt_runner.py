@@ -182,7 +182,7 @@ class Deadlines:
         return self.start(task, seconds)
 
     def remove(self, deadline: Deadline) -> None:
-        """One of another `Deadlines` stays as it is."""
+        """Drop this deadline. One that belongs to another `Deadlines` stays as it is."""
         self._active.pop(deadline, None)
 
     def at(self, task: asyncio.Task[Any], seconds: float) -> float:
@@ -242,11 +242,11 @@ FRESH = 1.0
 class PauseCheck:
     """Keeps attempts from starting while everything is paused, those of runs that were claimed before it too.
 
-    A claim that was not refused has found, after it was sent off, that nothing is paused. For `FRESH` seconds from then that is
-    good enough to start what it brought. An attempt that is to start later (the claim took long, the worker was full, its event
-    loop was blocked, a local retry waited) has the store asked first, one question for all that wait; if everything is
-    paused, its run is handed back. So no attempt starts more than `FRESH` seconds after a pause was committed, plus the time from the
-    answer to the first byte; and while claims are quick this costs no statement.
+    A claim that was not refused has found, after it was sent off, that nothing is paused. For `FRESH` seconds from then
+    that is good enough to start what it brought. An attempt that is to start later (the claim took long, the worker was
+    full, its event loop was blocked, a local retry waited) has the store asked first, one question for all that wait;
+    if everything is paused, its run is handed back. So no attempt starts more than `FRESH` seconds after a pause was
+    committed, plus the time from the answer to the first byte; and while claims are quick this costs no statement.
     """
 
     def __init__(self, store: Store, monotonic: Callable[[], float] = read_monotonic) -> None:

@@ -1,4 +1,5 @@
-"""Loops: `LoopRunner` runs one, `Signal` wakes one, `LoopHealth` knows which are stalled and why, `StoreClock` says how long to sleep.
+"""Loops: `LoopRunner` runs one, `Signal` wakes one, `LoopHealth` knows which are stalled and why, `StoreClock` says how
+long to sleep.
 
 A loop is `tick; wait`. What its runner does when a tick fails:
 
@@ -7,14 +8,15 @@ A loop is `tick; wait`. What its runner does when a tick fails:
     a tick hangs         after five seconds the loop counts as stalled
     stop                 a tick under way is finished, a wait is cut short
 
-A loop is stalled when its ticks have failed, or one of them has run, for more than five seconds; each batch of a long tick
-counts as progress. A loop that sleeps until something is due, or a worker that has no room, is healthy. While the store does
-not answer, a node is not ready from the first tick that failed so. Readiness, metrics and outages are read from `LoopHealth`.
+A loop is stalled when its ticks have failed, or one of them has run, for more than five seconds; each batch of a long
+tick counts as progress. A loop that sleeps until something is due, or a worker that has no room, is healthy. While the
+store does not answer, a node is not ready from the first tick that failed so. Readiness, metrics and outages are read
+from `LoopHealth`.
 
 The log has one line when trouble begins and one when it ends.
 
-A signal says only that there may be something to do; what it is, the loop finds in the store. A signal that gets lost costs
-a poll.
+A signal says only that there may be something to do; what it is, the loop finds in the store. A signal that gets lost
+costs a poll.
 """
 
 from __future__ import annotations
@@ -222,7 +224,7 @@ class LoopHealth:
         return next((stall.describe() for stall in self.stalls()), None)
 
     def stalled_kinds(self) -> dict[str, bool]:
-        """By kind of loop, of those that count for readiness: whether one is stalled."""
+        """By kind of loop, of those that count for readiness: whether one of the kind is stalled."""
         stalled = {stall.kind for stall in self.stalls()}
         return {loop.kind: loop.kind in stalled for loop in self._loops.values() if loop.kind is not None}
 
@@ -388,7 +390,7 @@ class LoopRunner:
                 self._idle = False
 
     async def _tick(self) -> tuple[float, Callable[[float], Awaitable[None]]]:
-        """One tick; how long to pause after it, and how."""
+        """Run one tick, and say how long to pause after it, and how."""
         self._report(self._health.tick_began, self.name, self._kind)
         try:
             seconds = await self._loop.tick()

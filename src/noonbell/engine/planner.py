@@ -42,7 +42,9 @@ class Planner:
         observe: Callable[[Planned, float], None] | None = None,
         node: str | None = None,
     ) -> None:
-        """`node`: the name under which it notes that the store's clock was set. `observe` is called for every pass, with the seconds that it took. `cap` is the most that FIRE_NOW catches up."""
+        """`node`: the name under which it notes that the store's clock was set. `observe` is called for every pass,
+        with the seconds that it took. `cap` is the most that FIRE_NOW catches up.
+        """
         self._store, self._wakeup = store, wakeup
         self._batch, self._cap, self._poll = batch, cap, poll
         self._monotonic, self._observe = monotonic, observe

@@ -1,4 +1,5 @@
-"""The sweeper: finds what time has run out on, decides, and settles it. Any number of nodes may sweep; the store takes one answer.
+"""The sweeper: finds what time has run out on, decides, and settles it. Any number of nodes may sweep; the store takes
+one answer.
 
     lease run out          its worker is gone: `on_lost` and `max_lost` decide
     past its deadline      `timeout`, and the retry policy decides
@@ -16,9 +17,9 @@ A worker that ends its own attempts at their deadline (ours do) and did not is p
 lost rather than too slow. So the sweep waits for a sign: a heartbeat after the deadline means that the worker lives and
 the attempt hangs; a lease that runs out means that it was lost. Other workers get no such benefit of the doubt.
 
-An attempt that hangs goes on as long as its process lives: it blocks its event loop, or ignores that it was canceled. If no
-retry is left, its run ends here. Else it stays with its worker, whose heartbeats renew it, until that settles it as `timeout`
-or dies: a retry that began before would overlap with it.
+An attempt that hangs goes on as long as its process lives: it blocks its event loop, or ignores that it was canceled.
+If no retry is left, its run ends here. Else it stays with its worker, whose heartbeats renew it, until that settles it
+as `timeout` or dies: a retry that began before would overlap with it.
 
 Died before or after its commit: the next sweep, on any node, finds what is still overdue and nothing else.
 """

@@ -88,9 +88,9 @@ class Worker:
     ) -> None:
         """`batch`: the most that one trip settles or claims. `ahead`: the most that is claimed beyond `concurrency`.
 
-        `abandoned` is shared with the job target, so that its threads count in `concurrency`. `heartbeat_thread` renews the
-        leases; None: the worker's loop does. `part_of`: the command that the worker cannot be stopped without. `labels`: what it says
-        of itself, for tasks with `worker_labels`.
+        `abandoned` is shared with the job target, so that its threads count in `concurrency`. `heartbeat_thread` renews
+        the leases; None: the worker's loop does. `part_of`: the command that the worker cannot be stopped without.
+        `labels`: what it says of itself, for tasks with `worker_labels`.
         """
         self.id = worker_id or new_worker_id()
         self.incarnation = secrets.token_hex(8)

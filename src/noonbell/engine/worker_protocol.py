@@ -217,7 +217,9 @@ class LongPoll:
             self.wakeup.signal(queue_topic(queue))
 
     async def _refresh_all(self) -> None:
-        """Tell the store that the waiters are alive, and answer those of which an operator wants something. Ends with the last waiter."""
+        """Tell the store that the waiters are alive, and answer those of which an operator wants something. Ends with
+        the last waiter.
+        """
         due = 0.0
         while self._groups:
             await self.wakeup.wait((ORDERS,), max(0.0, due - time.monotonic()))

@@ -47,13 +47,13 @@ _LARGEST: Final = 2**53 - 1
 def meta(description: str = "", *, examples: Iterable[Any] = (), **more: Any) -> msgspec.Meta:
     """What is known of a field besides its type.
 
-    `ge`, `le`: of a number. `min_length`, `max_length`: of a text or a list. `pattern`: of a whole text.
-    `lines`: line breaks and tabs may stand in the text. `moment`: a time in RFC 3339.
-    `expected`: the words that follow "expected" in a problem, where the usual ones would not do; `missing`: the same for a
-    field that is absent. `default`: what is said of the default, where it is not the Struct's own (None: nothing is said).
-    `anything`: a value that is checked elsewhere. `choices`: the words that a text may be. `exact`: 5.0 is not 5.
-    `minutes`: a moment without seconds will do. `is_one`: a list of words that is spoken of as a whole, such as the statuses of a filter.
-    `read_only`: answers show it; in a body it is passed over. `schema`: more keywords of JSON Schema.
+    `ge`, `le`: of a number. `min_length`, `max_length`: of a text or a list. `pattern`: of a whole text. `lines`: line
+    breaks and tabs may stand in the text. `moment`: a time in RFC 3339. `expected`: the words that follow "expected" in
+    a problem, where the usual ones would not do; `missing`: the same for a field that is absent. `default`: what is
+    said of the default, where it is not the Struct's own (None: nothing is said). `anything`: a value that is checked
+    elsewhere. `choices`: the words that a text may be. `exact`: 5.0 is not 5. `minutes`: a moment without seconds will
+    do. `is_one`: a list of words that is spoken of as a whole, such as the statuses of a filter. `read_only`: answers
+    show it; in a body it is passed over. `schema`: more keywords of JSON Schema.
     """
     said: dict[str, Any] = {"description": description} if description else {}
     shown_as = list(examples)

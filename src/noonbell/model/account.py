@@ -75,7 +75,9 @@ class Outage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClockStep(msgspec.Struct, frozen=True, kw_only=True):
-    """The store's clock was set. It showed `since` and `until`, the earlier moment first; `step`: microseconds, below zero if back."""
+    """The store's clock was set. It showed `since` and `until`, the earlier moment first; `step`: microseconds, below
+    zero if back.
+    """
 
     since: Instant
     until: Instant

@@ -1,8 +1,8 @@
 """What went wrong with an attempt, where Noonbell itself says so: a code with its facts, and the English sentence.
 
-The sentence is stored as the error message, for logs and for programs. The code and the facts are stored beside it, as `said` of the error's
-details, so that each reader gets it in their own language: `failure.CODE` of the catalogues (`service.translation`).
-What a target, a handler or a library says in its own words is a fact, or a plain text.
+The sentence is stored as the error message, for logs and for programs. The code and the facts are stored beside it, as
+`said` of the error's details, so that each reader gets it in their own language: `failure.CODE` of the catalogues
+(`service.translation`). What a target, a handler or a library says in its own words is a fact, or a plain text.
 """
 
 from __future__ import annotations
@@ -146,7 +146,9 @@ def said_in(error: Exception) -> str:
 
 
 def said_by(message: str, conceal: Callable[[str], str] = str) -> dict[str, Any]:
-    """What the details of an error say of its message; nothing of one in a target's own words. `conceal` takes secrets out of facts."""
+    """What the details of an error say of its message; nothing of one in a target's own words. `conceal` takes secrets
+    out of facts.
+    """
     if not isinstance(message, FailureText):
         return {}
     facts = {name: conceal(value) if isinstance(value, str) else value for name, value in message.facts.items()}

@@ -1,9 +1,11 @@
 """Roll-ups: how many runs ended in a minute, an hour or a day, how they ended, and how long they took and waited.
 
-A fact is what one run, or several that are alike, add to the figures. `Figures` are sums of facts; two of them can be added.
+A fact is what one run, or several that are alike, add to the figures. `Figures` are sums of facts; two of them can be
+added.
 
-Percentiles come from a sketch: a value is counted in bucket `ceil(log(value) / log(G))`, and a percentile is answered with the value
-in the middle of its bucket, which is off by `ERROR` of the true one at most. A sketch of many runs is the sum of sketches of few.
+Percentiles come from a sketch: a value is counted in bucket `ceil(log(value) / log(G))`, and a percentile is answered
+with the value in the middle of its bucket, which is off by `ERROR` of the true one at most. A sketch of many runs is
+the sum of sketches of few.
 """
 
 from __future__ import annotations

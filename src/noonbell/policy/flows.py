@@ -347,10 +347,11 @@ def _status_of(step: Step, failed: int, statuses: Sequence[RunStatus]) -> StepSt
 
 
 def to_start(planned: PlannedStep, state: StepState, room: int | None = None) -> int:
-    """How many more items get a run now: as many as may be under way. `room`: of the worker that has ended some and asks for more.
+    """How many more items get a run now: as many as may be under way. `room`: of the worker that has ended some and
+    asks for more.
 
-    It gets new ones without a detour, as far as it has room, and RESERVE wait for other workers. While it has none because
-    enough waits, no more are made: to wait costs a run two writes.
+    It gets new ones without a detour, as far as it has room, and RESERVE wait for other workers. While it has none
+    because enough waits, no more are made: to wait costs a run two writes.
     """
     under_way = state.next_item - state.succeeded - state.failed
     most = min(planned.at_once - under_way, state.total - state.next_item)

@@ -109,7 +109,9 @@ def arrive(after: After, newest: Join | None, ended: FinalRun) -> JoinStep | Non
 
 
 def _does_again(newest: Join, place: Arrival | None, ended: FinalRun) -> bool:
-    """Whether a join that is over is to be done again for this run. A backfill mends what went missing, and else is a first run."""
+    """Whether a join that is over is to be done again for this run. A backfill mends what went missing, and else is a
+    first run.
+    """
     if ended.origin is Origin.RETRY or (ended.origin is Origin.BACKFILL and newest.state is not JoinState.DONE):
         return True
     return place is not None and place.fills and place.run_id != ended.run_id

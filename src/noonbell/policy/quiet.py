@@ -46,7 +46,9 @@ def spread_over(base: Instant, seconds: float, count: int) -> list[Instant]:
 
 
 def let_go_at(quiet: Quiet, seconds: float, came_at: Instant) -> Instant:
-    """When one goes on that came while it was quiet, where the others are not counted: who came earlier goes earlier, within `seconds`."""
+    """When one goes on that came while it was quiet, where the others are not counted: who came earlier goes earlier,
+    within `seconds`.
+    """
     share = (min(max(came_at, quiet.since), quiet.until) - quiet.since) / (quiet.until - quiet.since)
     return Instant(quiet.until + round(seconds * SECOND * share))
 

@@ -1,8 +1,8 @@
 """The seams. A protocol's docstrings are laws: the conformance suite tests each sentence on every implementation.
 
-`Store` is a list of named transitions, and of queries. Each is one transaction: all of it happens, or nothing does. Each is fenced: it
-names the state, version or token that it expects, and where that no longer holds it changes nothing and says so. So any
-number of nodes may call them at the same time, and none of them needs to be the leader.
+`Store` is a list of named transitions, and of queries. Each is one transaction: all of it happens, or nothing does.
+Each is fenced: it names the state, version or token that it expects, and where that no longer holds it changes nothing
+and says so. So any number of nodes may call them at the same time, and none of them needs to be the leader.
 
 Time is the store's clock (the database's, or the clock it was built with). Where a law says *now*, it means that.
 """
@@ -61,7 +61,9 @@ class Store(Transitions, Queries, Protocol):
     on_events: Callable[[], None] | None
     """Called in the store's event loop after each transition that wrote events, when it has committed; by this store alone."""
     on_fed: Callable[[Collection[str]], None] | None
-    """Called in the store's event loop with the queues that runs were put on because runs of other tasks ended, after the commit."""
+    """Called in the store's event loop with the queues that runs were put on because runs of other tasks ended, after
+    the commit.
+    """
     observer: StoreObserver | None
 
     async def open(self) -> None:
@@ -80,7 +82,9 @@ class Store(Transitions, Queries, Protocol):
         """The store's clock."""
 
     async def about_now(self) -> Instant:
-        """As `now`, without a trip where it was read a moment ago: what has passed since is counted by this process's own clock."""
+        """As `now`, without a trip where it was read a moment ago: what has passed since is counted by this process's
+        own clock.
+        """
 
 
 class Target(Protocol):

@@ -96,7 +96,9 @@ class Queries(Protocol):
         """
 
     async def runs_by_id(self, run_ids: Sequence[RunId]) -> list[Run]:
-        """In the order of these ids, each once. What is not there, or was removed, is left out, and so is what is long, as in `runs`."""
+        """In the order of these ids, each once. What is not there, or was removed, is left out, and so is what is long,
+        as in `runs`.
+        """
 
     async def newest_runs(self, task_ids: Sequence[TaskId], count: int) -> dict[TaskId, list[Run]]:
         """The newest `count` runs of each, newest first, parts of a fan-out left out; an empty list where there are none.
@@ -224,7 +226,9 @@ class Queries(Protocol):
         """Figures of runs that ended in the stretch, of each name or of these, for each `step` or all of it. Complete at once."""
 
     async def busiest(self, kind: Scope, since: Instant, until: Instant, limit: int) -> list[str]:
-        """The names with the most runs that ended in the hours of the stretch, the most first; in its days, where hours are no longer kept."""
+        """The names with the most runs that ended in the hours of the stretch, the most first; in its days, where hours
+        are no longer kept.
+        """
 
     async def failed_tasks(self, since: Instant, until: Instant, limit: int) -> list[TaskId]:
         """The tasks of which a run failed on the days of the stretch, or since the last of them began; by id."""
@@ -376,7 +380,9 @@ class Queries(Protocol):
         """Tasks with a slot that was due `seconds` ago and is not planned, the oldest first; none while everything is paused."""
 
     async def waiting_tasks(self, seconds: float, limit: int = 100) -> list[OverdueTask]:
-        """Tasks with a run that has been due for `seconds` and is not claimed; not on paused queues, and none while everything is paused."""
+        """Tasks with a run that has been due for `seconds` and is not claimed; not on paused queues, and none while
+        everything is paused.
+        """
 
     async def slow_tasks(self, seconds: float, factor: float, limit: int = 50) -> list[OverdueTask]:
         """Tasks with a run under way for longer than `seconds` and than `factor` times the median of its last runs."""

@@ -133,11 +133,13 @@ class Transitions(Protocol):
         """
 
     async def resume_due(self, limit: int, sign: Sign = unsigned) -> ResumedTasks:
-        """Enable up to `limit` tasks whose pause ends by itself and has ended, each as `change_task` does it; those that were enabled.
+        """Enable up to `limit` tasks whose pause ends by itself and has ended, each as `change_task` does it; those
+        that were enabled.
 
-        Each from the end of its pause on, however late this comes: a slot at the end is not left out, and what is late by now the
-        misfire policy decides about. One event, and one entry of the audit log in the same transaction, for each, through any number
-        of nodes. A pause that was ended or changed meanwhile is left as it is. The work grows with the pauses that end.
+        Each from the end of its pause on, however late this comes: a slot at the end is not left out, and what is late
+        by now the misfire policy decides about. One event, and one entry of the audit log in the same transaction, for
+        each, through any number of nodes. A pause that was ended or changed meanwhile is left as it is. The work grows
+        with the pauses that end.
         """
 
     async def delete_task(
@@ -191,7 +193,9 @@ class Transitions(Protocol):
         """Raises NotFound, or InvalidState while tasks that are not deleted use it."""
 
     async def take_refresh(self, name: str, due_at: Instant, until: Instant) -> bool:
-        """Whether this call has the right to fetch the source of a calendar that is due since `due_at`: no other has until `until`."""
+        """Whether this call has the right to fetch the source of a calendar that is due since `due_at`: no other has
+        until `until`.
+        """
 
     async def note_refresh(self, name: str, error: str | None, refresh_at: Instant) -> bool:
         """The source of a calendar was asked, and the copy stays as it is; `error` says why there is no new one."""
@@ -214,7 +218,9 @@ class Transitions(Protocol):
         """
 
     async def promote(self, limit: int) -> Promoted:
-        """Delayed and retrying runs whose time has come are made ready to be claimed, oldest first; none while everything is paused."""
+        """Delayed and retrying runs whose time has come are made ready to be claimed, oldest first; none while
+        everything is paused.
+        """
 
     async def promote_run(self, run_id: RunId) -> bool:
         """A delayed or retrying run becomes due now. False if it was not waiting for its time."""
@@ -236,20 +242,22 @@ class Transitions(Protocol):
         """As `publish`, in the transaction that the caller has open on a connection of its own to the same database.
 
         The runs exist if and only if the caller commits. The commit signals `topics` where the database can do that;
-        elsewhere the caller does, after it. Where it raises, nothing of the batch is written, and what the caller wrote before stands. A connection
-        that is to another database, or has no transaction, raises InvalidArgument; so does any connection on a store that
-        cannot share one.
+        elsewhere the caller does, after it. Where it raises, nothing of the batch is written, and what the caller wrote
+        before stands. A connection that is to another database, or has no transaction, raises InvalidArgument; so does
+        any connection on a store that cannot share one.
         """
 
     async def note_outage(self, seconds: float, node: str, reason: str | None = None) -> Outage:
         """A node says that it could not reach the store, or could not get on, for the `seconds` before now, and why."""
 
     async def note_clock_step(self, seconds: float, node: str) -> ClockStep | None:
-        """A node says that the store's clock was set by `seconds`, just now. None, and nothing is written: another node said so."""
+        """A node says that the store's clock was set by `seconds`, just now. None, and nothing is written: another node
+        said so.
+        """
 
     async def pulse(self, node: str, *, writes: bool = True) -> StoreReturn | None:
-        """Remember how far the store has come; `writes`: after moving it on. Not None: it went back to before what was remembered,
-        which is noted now.
+        """Remember how far the store has come; `writes`: after moving it on. Not None: it went back to before what was
+        remembered, which is noted now.
 
         A store on a server looks for what it remembers on each new connection too, before the connection is used.
         """
@@ -417,13 +425,15 @@ class Transitions(Protocol):
         """A node that plans is alive now, by the store's clock."""
 
     async def unserved(self, grace_seconds: float) -> list[UnservedTask]:
-        """Tasks with a run that has been due for so long and that no worker alive could take, found since the last call.
+        """Tasks with a run that has been due for so long and that no worker alive could take, found since the last
+        call.
 
         Could: it is running and takes more than nothing, has the queue, knows the job type, is new enough, is named if
         the run names workers, and has had no other part of the same fan-out. Runs of a paused queue, or held back by a
-        limit, are not meant; none is while everything is paused. Each situation has one event over all nodes, `task.no_worker`; when no such run is
-        left, `task.has_worker` follows, and the task comes back with `is_over`. The work grows with queues and
-        with workers that are named, never with what waits: so only the heads of lines are looked at.
+        limit, are not meant; none is while everything is paused. Each situation has one event over all nodes,
+        `task.no_worker`; when no such run is left, `task.has_worker` follows, and the task comes back with `is_over`.
+        The work grows with queues and with workers that are named, never with what waits: so only the heads of lines
+        are looked at.
         """
 
     async def notice_workers(self) -> int:
@@ -448,23 +458,30 @@ class Transitions(Protocol):
         """One more operation for the nodes to carry out; the event is `bulk.started`."""
 
     async def take_bulk(self, holder: str, seconds: float) -> BulkLease | None:
-        """Lease an operation that is under way and that no other holder has, the one that has waited longest; None: there is none.
+        """Lease an operation that is under way and that no other holder has, the one that has waited longest; None:
+        there is none.
 
         Its token is higher than that of every lease of it before, and those have no effect from then on.
         """
 
     async def advance_bulk(self, lease: BulkLease, batch: BulkBatch, seconds: float) -> BulkAdvance | None:
-        """Carry a batch out, move the operation on and add to its counts, all in one transaction; the lease lasts `seconds` more.
+        """Carry a batch out, move the operation on and add to its counts, all in one transaction; the lease lasts
+        `seconds` more.
 
-        None, and nothing is written: the lease was lost, or the operation has ended. A batch without a `next` ends the operation as
-        DONE, with the event `bulk.ended`; others have `bulk.advanced`. What cannot be changed is skipped with its reason.
+        None, and nothing is written: the lease was lost, or the operation has ended. A batch without a `next` ends the
+        operation as DONE, with the event `bulk.ended`; others have `bulk.advanced`. What cannot be changed is skipped
+        with its reason.
         """
 
     async def fail_bulk(self, lease: BulkLease, error: str) -> BulkOperation | None:
-        """End the operation as FAILED; what its batches have done stays. None, and nothing is written: the lease was lost, or it has ended."""
+        """End the operation as FAILED; what its batches have done stays. None, and nothing is written: the lease was
+        lost, or it has ended.
+        """
 
     async def cancel_bulk(self, operation_id: int, *, by: str | None = None) -> BulkOperation | None:
-        """End it as CANCELED: no batch is carried out any more, and what was done stays. One that has ended stays as it is. None: there is none."""
+        """End it as CANCELED: no batch is carried out any more, and what was done stays. One that has ended stays as it
+        is. None: there is none.
+        """
 
     async def leave_bulk(self, holder: str) -> None:
         """Let other holders take the operations of this one at once."""
@@ -548,10 +565,11 @@ class Transitions(Protocol):
         response_code: int | None = None,
         is_counted: bool = True,
     ) -> bool:
-        """Write how an attempt at a delivery went; PENDING tries again after the delay. Not `is_counted`: it was none after all.
+        """Write how an attempt at a delivery went; PENDING tries again after the delay. Not `is_counted`: it was none
+        after all.
 
-        An error that Noonbell itself words is kept with its code and facts, as `said` of the notice. False, and nothing written, if the delivery
-        has been claimed again since.
+        An error that Noonbell itself words is kept with its code and facts, as `said` of the notice. False, and nothing
+        written, if the delivery has been claimed again since.
         """
 
     # Webhook subscriptions
@@ -635,7 +653,9 @@ class Transitions(Protocol):
     # comes out, and that batch is not written.
 
     async def reseal_tasks(self, after: int, limit: int, reseal: Reseal) -> tuple[int | None, int]:
-        """The next `limit` tasks after that id, deleted ones too: where to go on (None: at the end), and how many were written."""
+        """The next `limit` tasks after that id, deleted ones too: where to go on (None: at the end), and how many were
+        written.
+        """
 
     async def reseal_versions(
         self, after: tuple[int, int], limit: int, reseal: Reseal
@@ -687,8 +707,9 @@ class Transitions(Protocol):
         """Remove what belongs to no run and is older, up to `limit` of each kind; how many it was.
 
         Ranges of dropped slots that ended before (they stay counted in `cleaned`), but those of the tasks `besides`;
-        tasks deleted before that have no run left; workers that were last heard of before; outages, pauses and bulk operations that
-        were over before; what is kept of rate limits that it weighs on no longer. With `task_id`: the ranges of that task, and nothing else.
+        tasks deleted before that have no run left; workers that were last heard of before; outages, pauses and bulk
+        operations that were over before; what is kept of rate limits that it weighs on no longer. With `task_id`: the
+        ranges of that task, and nothing else.
         """
 
     async def drop_history(self, before: Instant) -> int:
@@ -702,7 +723,8 @@ class Transitions(Protocol):
         """Up to when `clean` is to remove runs one by one, of those that ended before: the others go with their stretch, soon."""
 
     async def tend_history(self, seconds: float, events_seconds: float) -> bool:
-        """Make stretches of history ahead, and bring a store into them that has none, where the database can; whether there was something to do.
+        """Make stretches of history ahead, and bring a store into them that has none, where the database can; whether
+        there was something to do.
 
         Runs are kept for `seconds`, events for `events_seconds`.
         """

@@ -1,8 +1,10 @@
-"""Bulk operations: started, read, canceled and undone; and `BulkLoop`, which carries them out on every node that serves.
+"""Bulk operations: started, read, canceled and undone; and `BulkLoop`, which carries them out on every node that
+serves.
 
-The filter of an operation is read when it is started, and is frozen then: runs that are made or end later, and tasks that are made
-later, are not its own; tasks that were changed later are skipped. A batch is read, then changed in one transaction together with
-the place of the operation (`Store.advance_bulk`), so a node that dies loses and repeats nothing.
+The filter of an operation is read when it is started, and is frozen then: runs that are made or end later, and tasks
+that are made later, are not its own; tasks that were changed later are skipped. A batch is read, then changed in one
+transaction together with the place of the operation (`Store.advance_bulk`), so a node that dies loses and repeats
+nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ MOST_IDS: Final = 10_000
 SIZE: Final = 200
 """Runs, or tasks, of one batch."""
 HELD: Final = 5.0
-"""Seconds of a lease; each batch renews it. It is longer where batches are slow, so that they end before another node takes over."""
+"""Seconds of a lease; each batch renews it. It is longer where batches are slow, so that they end before another node
+takes over.
+"""
 _LONGEST_HELD: Final = 300.0
 POLL: Final = 5.0
 """Seconds between two looks where no signal comes."""
@@ -170,7 +174,7 @@ class Bulk:
         return operation
 
     async def undo(self, operation_id: int, *, by: str | None = None) -> BulkOperation:
-        """Another operation, which turns back every task that this one has enabled or disabled."""
+        """Start another operation, which turns back every task that this one has enabled or disabled."""
         operation = await self.get(operation_id)
         if operation.kind not in OPPOSITES:
             raise InvalidState(f"a bulk operation {operation.kind} cannot be undone")
@@ -199,7 +203,7 @@ def _named(change: TasksChange) -> dict[str, Any]:
 
 
 class BatchReader:
-    """From a leased operation to its next batch. Writes nothing."""
+    """Reads the next batch of a leased operation. Writes nothing."""
 
     def __init__(self, store: Store, runs: Runs, tasks: Tasks, size: int = SIZE) -> None:
         self._store, self._runs, self._tasks, self._size = store, runs, tasks, size
@@ -353,7 +357,9 @@ class BulkLoop:
         return 0.0
 
     def _note_time(self, seconds: float) -> None:
-        """A lease is three times as long as a batch took to read: with a shorter one, slow nodes would take it from each other for ever."""
+        """A lease is three times as long as a batch took to read: with a shorter one, slow nodes would take it from
+        each other for ever.
+        """
         self._held = min(_LONGEST_HELD, max(self._shortest, self._held * 0.9, 3 * seconds))
 
     async def wait(self, seconds: float) -> None:

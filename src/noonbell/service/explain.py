@@ -1,8 +1,9 @@
 """Why did, or didn't, this task run at T? One cause, one sentence, and the runs, people and times behind it.
 
-First where the moment lies in the task's history (`service.account`), then what was recorded of it, then, for a run that has
-not started, what blocks it (`blocked_reason`). A run that was planned long after its slot ran late because no node planned;
-where a node noted that it could not reach the store meanwhile, that was the reason. The sentences are in `locales/`, as `finding.…`.
+First where the moment lies in the task's history (`service.account`), then what was recorded of it, then, for a run
+that has not started, what blocks it (`blocked_reason`). A run that was planned long after its slot ran late because no
+node planned; where a node noted that it could not reach the store meanwhile, that was the reason. The sentences are in
+`locales/`, as `finding.…`.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ class Explain:
         self._store = store
 
     async def of_task(self, task: Task, at: Instant | None = None, lang: str = "en") -> dict[str, Any]:
-        """Without a moment: the state that keeps it from running, else its newest slot, else its next."""
+        """Explain a slot or a run of the task. Without a moment: the state that keeps it from running, else its
+        newest slot, else its next.
+        """
         return shown(*await self.about_task(task, at), lang)
 
     async def of_run(self, run_id: RunId, lang: str = "en") -> dict[str, Any]:
@@ -106,7 +109,7 @@ class Explain:
         return history, found
 
     async def _about_flow(self, run: Run) -> list[tuple[str, dict[str, Any]]]:
-        """Of a step or a child, whose it is; of a flow, how its steps stand."""
+        """Of a step or a child: which run it belongs to. Of a flow: how its steps stand."""
         if run.step_id is not None:
             item = [] if run.item_index is None else [("and_item", {"item": run.item_index})]
             return [("and_step", {"step": run.step_id, "parent": run.parent_id}), *item]
@@ -304,7 +307,7 @@ class Explain:
         return await self._run(history, stretch, run, is_slot=True)
 
     async def _run(self, history: TaskHistory, stretch: VersionSpan, run: Run, *, is_slot: bool) -> SlotFinding:
-        """By its status. `is_slot`: it was born of one, so it may have been planned late."""
+        """Explain a run by its status. `is_slot`: a slot made it, so the planner may have been late."""
         details = run.error_details or {}
         match run.status:
             case RunStatus.SKIPPED:

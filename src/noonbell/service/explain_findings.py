@@ -36,7 +36,7 @@ def was_moved(stretch: VersionSpan, slot: Instant, at: Instant) -> list[tuple[st
 
 
 def of_pause(pause: InstallationPause) -> dict[str, Any]:
-    """For the sentences: who, and from when to when."""
+    """The facts of a pause for its sentence: by whom, and from when to when."""
     return {"actor": pause.by, "since": pause.since, "until": pause.until}
 
 
@@ -60,9 +60,10 @@ CAUSES: Final = (
     *("operator", "cleaned", "missing", "upstream", "upstream_missing", "key_full", "expired", "calendar", "quiet"),
     "store_went_back",
 )
-"""Those of the contract; everything was paused; then a skip that an operator asked for, what retention removed, what must never be, an upstream
-that did not end as it had to, a join whose time ran out, a key of which as many runs as may be are under way, a run that no
-worker had claimed by its time, a slot whose day is closed, quiet hours, and what a store that lost its last commits may have delivered.
+"""Those of the contract; everything was paused; then a skip that an operator asked for, what retention removed, what
+must never be, an upstream that did not end as it had to, a join whose time ran out, a key of which as many runs as
+may be are under way, a run that no worker had claimed by its time, a slot whose day is closed, quiet hours, and what
+a store that lost its last commits may have delivered.
 """
 
 
@@ -84,8 +85,8 @@ class SlotFinding:
 
 
 def was_held(history: TaskHistory, stretch: VersionSpan, run: Run) -> list[tuple[str, dict[str, Any]]]:
-    """That quiet hours of its task held a run which has started since: known from the version of the task, where no later one
-    changed them meanwhile. What the quiet hours of its queue held is not written down.
+    """The note that quiet hours of its task held a run that has started since, if they did: the version of the task
+    says so, where no later one changed them meanwhile. What the quiet hours of its queue held is not recorded.
     """
     if run.origin is Origin.TRIGGER or run.start_time is None or run.attempt > 1:
         return []

@@ -4,7 +4,8 @@
     finish  ─▶ the code is exchanged together with the verifier; the ID token's signature, issuer, audience, times and nonce
                are checked; a claim of it says the role
 
-Nothing of the provider is kept: who signed in gets a token of its role whose secret is thrown away, and that ends with the session.
+Nothing of the provider is kept: who signed in gets a token of its role whose secret is thrown away, and that ends with
+the session.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The scope of the token that the request under way came with: which tasks, runs and queues it may see and change.
 
-The API's guard, and that of the dashboard, set it before an endpoint or a page runs, and look up the task, run or queue that the address names. What a body names
-is checked here, by the services; lists get it with their query, and the store leaves out what it does not hold. Code that
-serves no request, and requests without such a token, have none and are not limited.
+The API's guard, and that of the dashboard, set it before an endpoint or a page runs, and look up the task, run or queue
+that the address names. What a body names is checked here, by the services; lists get it with their query, and the store
+leaves out what it does not hold. Code that serves no request, and requests without such a token, have none and are not
+limited.
 
 What is outside is not there: NotFound, as if it did not exist. A change that would leave the scope is Forbidden.
 """
@@ -45,7 +46,7 @@ class ScopeRule(enum.Enum):
 
 
 def limit_to(scope: TokenScope | None) -> None:
-    """From here on, the request under way sees and changes only what the scope holds; None: everything."""
+    """From here on, let the request under way see and change only what the scope holds; None: everything."""
     _current.set(scope)
 
 
@@ -54,20 +55,20 @@ def current() -> TokenScope | None:
 
 
 def held(tasks: Iterable[T]) -> list[T]:
-    """Those that the scope holds."""
+    """The tasks that the scope of the request holds, of these."""
     scope = _current.get()
     return list(tasks) if scope is None else [task for task in tasks if scope.holds_task(task)]
 
 
 def check_task(task: Task | None) -> None:
-    """NotFound for a task outside."""
+    """Raises NotFound for a task outside of the scope."""
     scope = _current.get()
     if scope is not None and (task is None or not scope.holds_task(task)):
         raise NotFound("there is no such task")
 
 
 def check_spec(spec: TaskSpec) -> None:
-    """Forbidden for what a task must not become."""
+    """Raises Forbidden for a task that would lie outside of the scope."""
     scope = _current.get()
     if scope is not None and not scope.holds(spec):
         flow = "; a flow needs a token without queues and job types" if spec.steps and scope.has_one_target else ""
@@ -75,7 +76,9 @@ def check_spec(spec: TaskSpec) -> None:
 
 
 async def check_upstreams(store: Store, after: After | None, before: After | None = None) -> None:
-    """Forbidden for a task that would run after one outside. Those that it runs after already may stay."""
+    """Raises Forbidden for a task that would run after one outside of the scope. Those that it runs after already may
+    stay.
+    """
     scope = _current.get()
     if scope is None or after is None:
         return
@@ -90,7 +93,7 @@ async def check_upstreams(store: Store, after: After | None, before: After | Non
 
 
 async def check_tasks(store: Store, ids: Collection[TaskId]) -> None:
-    """NotFound, if one of them is outside."""
+    """Raises NotFound if one of them is outside of the scope."""
     if _current.get() is None:
         return
     found = {task.id: task for task in await store.tasks_by_id(sorted(set(ids)))}
@@ -103,7 +106,7 @@ async def check_named(store: Store, ref: TaskId | str) -> None:
 
 
 async def check_run(store: Store, run_id: RunId) -> None:
-    """NotFound for a run outside."""
+    """Raises NotFound for a run outside of the scope."""
     scope = _current.get()
     if scope is None:
         return

@@ -1,4 +1,6 @@
-"""Service levels: what tasks promise, how well they keep it, and what is left of the error budget. All figures are from the roll-ups."""
+"""Service levels: what tasks promise, how well they keep it, and what is left of the error budget. All figures are from
+the roll-ups.
+"""
 
 from __future__ import annotations
 

@@ -79,7 +79,9 @@ class Stats:
     async def over(
         self, since: Instant | None = None, until: Instant | None = None, task_id: TaskId | None = None
     ) -> dict[str, Any]:
-        """Runs that ended in the stretch: whole minutes for two days, then whole hours and days. Of those that have not, what was due in it."""
+        """Runs that ended in the stretch: whole minutes for two days, then whole hours and days. Of those that have
+        not, what was due in it.
+        """
         now = await self._store.now()
         until = now if until is None else until
         since = Instant(until - DAY) if since is None else since
@@ -116,7 +118,7 @@ class Stats:
         return (await self._store.runs(msgspec.structs.replace(query, status=(status,)))).total or 0
 
     async def _tasks(self, figures: dict[TaskId, Figures]) -> list[dict[str, Any]]:
-        """Without those whose rows are gone."""
+        """The tasks of these figures, without those whose rows are gone."""
         names = {task.id: task.name for task in await self._store.tasks_by_id(sorted(figures))} if figures else {}
         shown = [_task(task_id, names[task_id], figures[task_id]) for task_id in names if task_id in figures]
         return sorted((task for task in shown if task["runs"]), key=lambda task: (-task["runs"], task["task_id"]))

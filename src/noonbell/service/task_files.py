@@ -1,13 +1,14 @@
 """Tasks as files: what applying them would change, applying them, and a task written as a file (`noonbell export`).
 
-`reconcile` brings the tasks of one owner to what is declared for them: by a settings file, by code, by a folder of files.
-An owner is what `managed_by` says: `file:NAME`, `code:NAME`. Owners never touch each other's tasks, nor those made by the
-API: such a name is reported as foreign and left alone, unless the caller adopts it.
+`reconcile` brings the tasks of one owner to what is declared for them: by a settings file, by code, by a folder of
+files. An owner is what `managed_by` says: `file:NAME`, `code:NAME`. Owners never touch each other's tasks, nor those
+made by the API: such a name is reported as foreign and left alone, unless the caller adopts it.
 
-All declarations are read before anything is written, so a slip in one of them changes nothing. Tasks that are pruned are then
-deleted in one transaction, new ones are created in one, and those that differ are changed in one: what a process that dies between
-them has left is done by the next one, and a second node that does the same at the same time finds nothing left to do. Where a name
-or external id stands in the way, or another node was faster, each task is looked at by itself.
+All declarations are read before anything is written, so a slip in one of them changes nothing. Tasks that are pruned
+are then deleted in one transaction, new ones are created in one, and those that differ are changed in one: what a
+process that dies between them has left is done by the next one, and a second node that does the same at the same time
+finds nothing left to do. Where a name or external id stands in the way, or another node was faster, each task is looked
+at by itself.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ class Applying:
         }
 
     async def _plain(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Without the version, and with the secrets that an export shows as masked."""
+        """The task without its version, and with the secrets that an export shows as masked."""
         plain = {name: value for name, value in fields.items() if name != "version"}
         headers = fields.get("headers")
         env = fields.get("env")
@@ -401,10 +402,10 @@ async def reconcile(
     """Create what is missing, change what differs, with `prune` delete what `owner` has and no longer declares.
 
     A field that a declaration leaves out has its default. The status is an exception: an operator's pause stays, unless
-    the declaration names a status; one with an end stays in any case; COMPLETED and ERROR are not undone. A task that is as declared is not written to.
-    `adopt` takes over tasks of other owners: of all of them, or of those it names. With `dry_run` the report says what
-    would be done. `path` is what problems are named under. `versions` are those that the caller has seen: a task of
-    another version raises VersionConflict, and is left as it is.
+    the declaration names a status; one with an end stays in any case; COMPLETED and ERROR are not undone. A task that
+    is as declared is not written to. `adopt` takes over tasks of other owners: of all of them, or of those it names.
+    With `dry_run` the report says what would be done. `path` is what problems are named under. `versions` are those
+    that the caller has seen: a task of another version raises VersionConflict, and is left as it is.
     """
     await check(services, declared, path=path)
     names = {str(fields["name"]) for fields in declared}
@@ -491,7 +492,7 @@ async def _change_together(services: Services, known: Mapping[str, _One], *, by:
 
 
 def _renamed(error: NoonbellError, places: Mapping[str, str]) -> NoonbellError:
-    """Of the same kind, with problems named by tasks and not by their places in a batch."""
+    """The same error, with problems named by tasks and not by their places in a batch."""
     details: dict[str, Any] = {}
     for key, problem in error.details.items():
         place, bracket, rest = key.partition("]")

@@ -1,5 +1,6 @@
-"""Figures over time: how many runs waited in a queue, from samples that are taken each minute; how long the runs of a queue waited and how
-busy a worker was, from the roll-ups, which count a run in the hour and the day in which it ended.
+"""Figures over time: how many runs waited in a queue, from samples that are taken each minute; how long the runs of a
+queue waited and how busy a worker was, from the roll-ups, which count a run in the hour and the day in which it
+ended.
 """
 
 from __future__ import annotations

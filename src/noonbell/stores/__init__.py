@@ -28,7 +28,9 @@ class WakeupOptions(NamedTuple):
 
 class StoreKind(NamedTuple):
     open: Callable[..., SqlStore]
-    """(url, clock, schema, connections, table_prefix, new, network_disk, pooler) → a store, not opened yet. Imports its driver."""
+    """(url, clock, schema, connections, table_prefix, new, network_disk, pooler) → a store, not opened yet. Imports its
+    driver.
+    """
     wakeup: Callable[[str, TableNames, WakeupOptions], Wakeup]
     """(url, names, options) → how its processes signal each other, not opened yet."""
     lanes: int = 2

@@ -1,7 +1,9 @@
-"""A backup: one moment of a store of any kind, as a SQLite store in a file; and the way back into an empty store of any kind.
+"""A backup: one moment of a store of any kind, as a SQLite store in a file; and the way back into an empty store of any
+kind.
 
-The copy is read in one transaction of the database, so what nodes write meanwhile is not in it. The file is a store itself: `noonbell audit`
-reads it. A store that is being filled says so, and nodes refuse to start on it; a restore that was cut off goes on.
+The copy is read in one transaction of the database, so what nodes write meanwhile is not in it. The file is a store
+itself: `noonbell audit` reads it. A store that is being filled says so, and nodes refuse to start on it; a restore that
+was cut off goes on.
 """
 
 from __future__ import annotations

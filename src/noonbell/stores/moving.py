@@ -1,4 +1,5 @@
-"""A move: all rows of a store are copied into another database while its nodes work; then the store is closed, and the rest follows.
+"""A move: all rows of a store are copied into another database while its nodes work; then the store is closed, and the
+rest follows.
 
     prepare     triggers in the source write down which rows change (`sql.change_capture`); the destination is marked as not complete
     copy        each table in batches, in the order of its key; how far is written with each batch. Then the rows that changed
@@ -9,8 +10,9 @@
                 counters and the id of the installation, in one transaction of the destination. Then the source says where it has
                 moved, its nodes stop, and the destination's pause ends
 
-A row is written twice at most: the copy of its last state replaces what was there. Where a unique key stands in the way, because
-two rows have exchanged it during the copy, the row is noted once more, and follows in the last transaction.
+A row is written twice at most: the copy of its last state replaces what was there. Where a unique key stands in the
+way, because two rows have exchanged it during the copy, the row is noted once more, and follows in the last
+transaction.
 
     K50  died in the copy                 the source goes on; the same command goes on with the next batch
     K51  died after the pause             the source is paused; the same command goes on, or `--cancel` ends the pause
@@ -87,7 +89,7 @@ async def ask(store: SqlStore, work: Callable[P, Work[T]], *given: P.args, **nam
 
 
 async def apply(store: SqlStore, work: Callable[P, Work[T]], *given: P.args, **named: P.kwargs) -> T:
-    """In a transaction of its own."""
+    """Carry out the work in a transaction of its own."""
     return await store._write(lambda _: work(*given, **named))
 
 
@@ -171,7 +173,7 @@ class TableCopy:
 
 
 class Move:
-    """From `source` to `destination`. Both are open, and no node has the destination open."""
+    """A move from `source` to `destination`. Both are open, and no node has the destination open."""
 
     def __init__(
         self, source: SqlStore, destination: SqlStore, *, to: str, progress: Progress = lambda _: None
@@ -186,7 +188,9 @@ class Move:
         return self._copy.copied
 
     async def states(self) -> tuple[MoveState, MoveState]:
-        """Of the source and of the destination. Raises InvalidState where no move can be made from the one to the other."""
+        """The states of source and destination. Raises InvalidState where no move can be made from the one to the
+        other.
+        """
         source, destination = await ask(self._source, move_state.read), await ask(self._destination, move_state.read)
         is_same = source.token is not None and source.token == destination.token
         if source.phase is None and (is_same or source.installation == destination.installation):
@@ -232,7 +236,7 @@ class Move:
             await apply(self._destination, move_state.write, MovePhase.FILLING, move_token=token)
 
     async def copy(self) -> None:
-        """All tables, and then what has changed, until little is left."""
+        """Copy all tables, and then what has changed, until little is left."""
         source, _ = await self.states()
         if source.phase is not MovePhase.COPYING:
             return
@@ -436,7 +440,7 @@ async def all_rows(read: Reader, table: CopiedTable) -> list[Row]:
 
 
 async def row_counts(store: SqlStore) -> dict[str, int]:
-    """Of every table that is copied."""
+    """The number of rows in every table that is copied."""
     return await ask(store, _counted, copying.tables())
 
 

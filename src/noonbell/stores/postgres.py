@@ -134,7 +134,9 @@ _KEEPS_PLANS_FROM = 4
 _FIRST_CALLS = 3
 """Calls of the fast path that take an ordinary connection which is open: a script may never make another one."""
 _PLANS_KEPT = 30.0
-"""Seconds. Which of two indexes serves a table of a few rows is a matter of chance: a plan must not outlive that state for long."""
+"""Seconds. Which of two indexes serves a table of a few rows is a matter of chance: a plan must not outlive that state
+for long.
+"""
 _PATIENCE = 10.0
 """Seconds that a statement may take, and that a server which holds still can keep a caller waiting."""
 _STARTED = "extract(epoch from pg_postmaster_start_time())::text"
@@ -176,8 +178,9 @@ class PostgresStore(PartitionedHistory):
         new: bool = False,
         pooler: str = "none",
     ) -> None:
-        """`pooler`: "transaction" where the address is that of one. A session is another one with each transaction there: nothing is
-        set for it, no statement is prepared in it by name, and every call is a transaction, with settings of its own.
+        """`pooler`: "transaction" where the address is that of one. A session is another one with each transaction
+        there: nothing is set for it, no statement is prepared in it by name, and every call is a transaction, with
+        settings of its own.
         """
         super().__init__(clock, connections, schema=schema, table_prefix=table_prefix, new=new)
         self._url = url
@@ -203,7 +206,9 @@ class PostgresStore(PartitionedHistory):
         self._audit_head: Head | None = None
         """The last entry of the audit log that this node wrote."""
         self._server: str | None = None
-        """Behind a pooler: when the server started that has what is remembered of the store. Another one may take its place, and no connection ends."""
+        """Behind a pooler: when the server started that has what is remembered of the store. Another one may take its
+        place, and no connection ends.
+        """
         self._planned_at: dict[int, float] = {}
         """When (monotonic) the plans of these connections, by the server's process, were last thrown away."""
 
@@ -309,7 +314,9 @@ class PostgresStore(PartitionedHistory):
         return await super()._create_each(new)
 
     async def _create_at_once(self, new: Sequence[NewTask]) -> list[Task | NoonbellError] | None:
-        """In one statement. None: one of them cannot have its name or external id, and nothing is written."""
+        """Create the tasks in one statement. None: one of them cannot have its name or external id, and nothing is
+        written.
+        """
         numbers, now = await self._new_tasks_numbers(len(new))
         tasks = [task_changes.new_task(each, TaskId(id_), now) for each, id_ in zip(new, numbers, strict=True)]
         inserts = await drive(lambda: inserts_of(task_changes.insert_new(tasks, now)), self._new_ids)

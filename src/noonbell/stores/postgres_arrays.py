@@ -10,7 +10,9 @@ from noonbell.stores.sql.statement import arrays_of
 NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 
 Shape = tuple[str, str | None, tuple[str, ...], tuple[str, ...]]
-"""Of rows that are written: the table, the key of those that are changed, the columns, and those that have one value for all rows."""
+"""Of rows that are written: the table, the key of those that are changed, the columns, and those that have one value
+for all rows.
+"""
 
 _MANY = 50
 """Rows from which on it pays to look for columns that have one value."""

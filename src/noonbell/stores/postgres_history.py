@@ -151,7 +151,9 @@ class PartitionedHistory(ConcurrentIndexes):
 
 @contextlib.contextmanager
 def _put_off() -> Iterator[None]:
-    """Who reads a table for long, as a dump does, keeps its partitions as they are. The store is well: the next look tries again."""
+    """Who reads a table for long, as a dump does, keeps its partitions as they are. The store is well: the next look
+    tries again.
+    """
     try:
         yield
     except partitions.PartitionsBusy as busy:
@@ -202,7 +204,7 @@ def _forget_unique(q: Dialect, part: Part, after: int) -> Work[int | None]:
 
 
 def _is_there(q: Dialect, part: Part) -> Work[bool]:
-    """Another node may have dropped it."""
+    """Whether the partition is there still: another node may have dropped it."""
     return part in (yield from partitions.parts_of(q, HISTORY.tables[0][0]))
 
 
@@ -240,7 +242,7 @@ class _Going:
 
 
 def _what_goes(q: Dialect, part: Part, before: Instant) -> Work[_Going | None]:
-    """None: it stays."""
+    """What is removed with the partition; None: it stays."""
     if not (yield from _is_there(q, part)) or not (yield from _may_go(q, part, before)):
         return None
     name = partitions.named(q, part.name)
@@ -254,7 +256,9 @@ def _what_goes(q: Dialect, part: Part, before: Instant) -> Work[_Going | None]:
 
 
 def _drop(q: Dialect, part: Part, before: Instant, going: _Going) -> Work[bool]:
-    """False: another cleaning was faster, with all of it or with some of its slots; or a move has begun. The next cleaning counts anew."""
+    """False: another cleaning was faster, with all of it or with some of its slots; or a move has begun. The next
+    cleaning counts anew.
+    """
     yield from partitions.lock(q, HISTORY)
     if not (yield from _is_there(q, part)) or (yield from partitions.is_moving(q, HISTORY)):
         return False

@@ -4,9 +4,10 @@
     2   outside of a transaction, `create index concurrently`; one that was cut off is invalid, and made anew
     3   the entry goes
 
-Of a table in partitions each partition gets its index so, then they are put together. Cut off at any point, the next look goes on: of
-the node that took the step, or of the history loop of any other. Until then lists that want the index take longer. An index that another
-node is building is left to it: a second build would wait for the first one, and throw away what it made.
+Of a table in partitions each partition gets its index so, then they are put together. Cut off at any point, the next
+look goes on: of the node that took the step, or of the history loop of any other. Until then lists that want the index
+take longer. An index that another node is building is left to it: a second build would wait for the first one, and
+throw away what it made.
 
 An index that has to be unique is built by its step: what relies on it must not begin without it.
 """
@@ -51,7 +52,7 @@ class ConcurrentIndexes(ServerStore):
         """A connection of its own, without a transaction: neither a statement nor a wait for a lock has a limit there."""
 
     async def build_indexes(self, say: Callable[[str], None] | None = None) -> list[str]:
-        """Those that steps have left out; their names."""
+        """Build the indexes that steps have left out, and return their names."""
         waiting = await self._read(ownership.indexes_left_out)
         statements = {
             name: sql
@@ -110,7 +111,9 @@ _CONCURRENTLY: Final = "create index concurrently"
 
 
 async def _build_valid(connection: Any, name: str, sql: str) -> bool:
-    """What was cut off is there, and invalid: it is dropped first. False: it is invalid because another session is building it."""
+    """What was cut off is there, and invalid: it is dropped first. False: it is invalid because another session is
+    building it.
+    """
     is_valid = await connection.fetchval(_IS_VALID, name)
     if is_valid:
         return True
@@ -123,7 +126,9 @@ async def _build_valid(connection: Any, name: str, sql: str) -> bool:
 
 
 async def _briefly(connection: Any, sql: str) -> bool:
-    """What waits for all who write, while those who come next wait behind it: by moments. False: there was none in which it could be done."""
+    """What waits for all who write, while those who come next wait behind it: by moments. False: there was none in
+    which it could be done.
+    """
     for _ in range(_TRIES):
         try:
             async with connection.transaction():

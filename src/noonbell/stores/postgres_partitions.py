@@ -1,13 +1,15 @@
 """History in partitions, on PostgreSQL: `runs`, `attempts` and `bodies` by the id of the run, `events` by their own.
 
-An id begins with the time that it was taken at (`stores.sql.ids`), so a partition is a stretch of time. Every id has one:
+An id begins with the time that it was taken at (`stores.sql.ids`), so a partition is a stretch of time. Every id has
+one:
 
     runs_before     from the beginning up to the first boundary. A store from before partitions has all of its history here
     runs_20261118   a stretch that begins on that day (of events: at that hour), and ends where the next one begins
     runs_beyond     from the last boundary on. It is empty, unless no node has made stretches ahead for a long time
 
-There is no default partition: with one, PostgreSQL could not walk the newest runs first without a look into every partition. A
-stretch is made while `beyond` is empty, so nothing has to be looked through under a lock. Where it is not, it becomes a stretch.
+There is no default partition: with one, PostgreSQL could not walk the newest runs first without a look into every
+partition. A stretch is made while `beyond` is empty, so nothing has to be looked through under a lock. Where it is not,
+it becomes a stretch.
 
 A table that is not in partitions yet becomes `before`, with its rows and indexes as they are; none is copied:
 
@@ -15,10 +17,11 @@ A table that is not in partitions yet becomes `before`, with its rows and indexe
     2   the check is validated: the whole table is read, and nothing is locked against writers
     3   the table is renamed and attached to a new one of its name. The check is proof enough, so that takes milliseconds
 
-Each is a transaction that looks first at what is there. Cut off after any of them, the next call goes on. A lock that others would
-have to wait behind is waited for by at most `LOCK`; then it is tried again.
+Each is a transaction that looks first at what is there. Cut off after any of them, the next call goes on. A lock that
+others would have to wait behind is waited for by at most `LOCK`; then it is tried again.
 
-An index is unique within its partition. Among all: `run_slots`, `live_keys` (step 46), and the counter that numbers events.
+An index is unique within its partition. Among all: `run_slots`, `live_keys` (step 46), and the counter that numbers
+events.
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
-"""PostgreSQL's fast path for steps of flows and runs with a key: settled, what follows them let in, and the next claimed, in one transaction.
+"""PostgreSQL's fast path for steps of flows and runs with a key: settled, what follows them let in, and the next
+claimed, in one transaction.
 
-Settled are leases of ordinary runs, of steps from whose end nothing follows but in their flow, and of runs from whose end nothing
-follows but in the line of their key: by one statement, which also holds the rows of the flows' runs. Then `keys.end` lets the next
-runs of the keys in, and `flows.go_on` reads and writes the states of the steps by sets of rows. Claimed are READY runs, steps and
-runs with a key, in the order of all, while nothing else waits; else the claim answers None, and its caller takes the long way in a
-transaction of its own. As in `postgres_fast`, each statement has one plan only, which can be kept.
+Settled are leases of ordinary runs, of steps from whose end nothing follows but in their flow, and of runs from whose
+end nothing follows but in the line of their key: by one statement, which also holds the rows of the flows' runs. Then
+`keys.end` lets the next runs of the keys in, and `flows.go_on` reads and writes the states of the steps by sets of
+rows. Claimed are READY runs, steps and runs with a key, in the order of all, while nothing else waits; else the claim
+answers None, and its caller takes the long way in a transaction of its own. As in `postgres_fast`, each statement has
+one plan only, which can be kept.
 
-died before the commit   nothing is written; the worker tries again, or the leases run out and the sweep settles
-died after it            flows and lines have moved on, and the runs that were claimed with it are swept when their leases run out
+died before the commit   nothing is written; the worker tries again, or the leases run out and the sweep settles died
+after it            flows and lines have moved on, and the runs that were claimed with it are swept when their leases
+run out
 """
 
 from __future__ import annotations
@@ -458,7 +461,9 @@ class _Taking:
         return written
 
     def _of_leases(self) -> list[Sequence[Any]]:
-        """What the narrow rows have under the names of `_OF_LEASE`. They are given to one worker at one moment, for the first time."""
+        """What the narrow rows have under the names of `_OF_LEASE`. They are given to one worker at one moment, for the
+        first time.
+        """
         times, count = [self._until(new_run.task) for new_run, _ in self.taken], len(self.taken)
         one = (int(Place.LEASED), self.now, 1, self.request.worker_id, self.now)
         place, token, attempt, worker, claimed_at = ([value] * count for value in one)

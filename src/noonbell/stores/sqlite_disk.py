@@ -1,8 +1,9 @@
-"""What SQLite takes for granted of its file, and a file system may not give: that locks hold, and that the file stays where it is.
+"""What SQLite takes for granted of its file, and a file system may not give: that locks hold, and that the file stays
+where it is.
 
-locks without effect      two processes write at once, and the file is malformed within seconds: refused at the start
-a network file system     locks may hold on this host and not on another: refused at the start, by its name
-deleted, or replaced      the process goes on in a file that no other process sees and that is gone with it: each batch of calls
+locks without effect      two processes write at once, and the file is malformed within seconds: refused at the start a
+network file system     locks may hold on this host and not on another: refused at the start, by its name deleted, or
+replaced      the process goes on in a file that no other process sees and that is gone with it: each batch of calls
 looks at the path before it begins and after its commit, and its callers get StoreUnavailable
 """
 

@@ -7,12 +7,12 @@ Inside a process it is always direct: every signal ends in `LocalWakeup`, wherev
     MySQL        a datagram to the address of each listener, which a table of the store names (`datagram_wakeups`)
     Redis        publish and subscribe, for any store, where `wakeup.url` names one
 
-Signals are gathered while a message is on its way, and for a moment after it (`GAP`); they go out together with the next one.
-So a lone publish signals at once, and a thousand in a row send a message every few milliseconds. While nothing can be heard, waiters for work and events poll: after 50 ms at first, then less
-and less often, down to every quarter of a second. `close` sends what is still to be sent first, for a second at most, so that
-a publisher that ends right after its commit has signalled. PostgreSQL's notifications are committed outside of the
-transactions that they are about, so that these never wait for each other at the lock that PostgreSQL puts around notifying
-commits.
+Signals are gathered while a message is on its way, and for a moment after it (`GAP`); they go out together with the
+next one. So a lone publish signals at once, and a thousand in a row send a message every few milliseconds. While
+nothing can be heard, waiters for work and events poll: after 50 ms at first, then less and less often, down to every
+quarter of a second. `close` sends what is still to be sent first, for a second at most, so that a publisher that ends
+right after its commit has signalled. PostgreSQL's notifications are committed outside of the transactions that they are
+about, so that these never wait for each other at the lock that PostgreSQL puts around notifying commits.
 
 A signal that gets lost (a connection breaks, a process dies between commit and signal) costs a poll, never a run.
 """
@@ -88,7 +88,9 @@ class LocalWakeup:
             _resolve(waiter, True)
 
     def _wake_all(self) -> None:
-        """Also those who look at the store just now, and wait for one of the topics again when they have."""
+        """Wake all waiters; also those who look at the store just now, and wait for one of the topics again
+        afterwards.
+        """
         for topic in {*self._waiting, *self._taken}:
             self._wake(topic)
 
@@ -179,7 +181,7 @@ class PushedWakeup(PolledWakeup, ABC):
 
     @property
     def hears_everybody(self) -> bool:
-        """No process of the installation is out of reach: while it is connected, nothing has to be polled for."""
+        """Whether every process of the installation is in reach: while it is connected, nothing has to be polled for."""
         return True
 
     async def open(self) -> None:

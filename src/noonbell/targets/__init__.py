@@ -1,4 +1,5 @@
-"""How runs are carried out. `MAKERS` is the table of targets: for each kind of `model.target_kind.TARGET_KINDS`, what makes its target.
+"""How runs are carried out. `MAKERS` is the table of targets: for each kind of `model.target_kind.TARGET_KINDS`, what
+makes its target.
 
 A target is imported when it is made: the command line and the process of a sandbox start without the others.
 """

@@ -1,9 +1,9 @@
 """The fast path of a trial: slots of plain tasks, one after another, without a transaction for each.
 
-A task is plain when nothing but its own slots decides what becomes of it (no limit, key, quiet hours, service level, follow-up). Each of its
-slots is decided by the function that decides it in every store (`policy.account`), and its handler is called through the same target, at
-the same moment of the clock. What differs is when it is written: the runs wait in memory and are written together, row for
-row as the transitions of the store would have written them.
+A task is plain when nothing but its own slots decides what becomes of it (no limit, key, quiet hours, service level,
+follow-up). Each of its slots is decided by the function that decides it in every store (`policy.account`), and its
+handler is called through the same target, at the same moment of the clock. What differs is when it is written: the runs
+wait in memory and are written together, row for row as the transitions of the store would have written them.
 
     another transaction, of the handler or of the test   first everything is written; runs under way are planned and claimed
                                                          under the ids that their handlers know, and settled by the worker

@@ -1,4 +1,5 @@
-"""Why a run or a slot is as it is, in the visitor's language, and what to do about it; a schedule in words, and its slots to come.
+"""Why a run or a slot is as it is, in the visitor's language, and what to do about it; a schedule in words, and its
+slots to come.
 
 `explained` turns a finding of the explain service into a sentence with links and times; `advice` turns a cause into a
 recommendation; `refusal` says why a callback was refused.

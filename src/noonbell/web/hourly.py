@@ -1,4 +1,6 @@
-"""How a queue or a worker did hour by hour, over the last day: from the roll-ups, which count a run in the hour in which it ended."""
+"""How a queue or a worker did hour by hour, over the last day: from the roll-ups, which count a run in the hour in
+which it ended.
+"""
 
 from __future__ import annotations
 

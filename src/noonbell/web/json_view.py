@@ -1,7 +1,7 @@
 """JSON that folds: nested `<details>` that the browser opens and closes by mouse and by key, without a script.
 
-The text is read so that every digit of a number and every doubled key stays as it was written. What is short, is no JSON, or has too
-many values to be drawn one by one is shown as plain text.
+The text is read so that every digit of a number and every doubled key stays as it was written. What is short, is no
+JSON, or has too many values to be drawn one by one is shown as plain text.
 """
 
 from __future__ import annotations

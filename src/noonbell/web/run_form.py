@@ -1,7 +1,7 @@
 """Run a task with parameters: a form with a box for each field of the job's payload, and key, delay and priority.
 
-The fields come from `meta.payload_schema` of the task, which an App writes from the signature of its job; without it, the payload is
-one text of JSON. An HTTP task has its body instead.
+The fields come from `meta.payload_schema` of the task, which an App writes from the signature of its job; without it,
+the payload is one text of JSON. An HTTP task has its body instead.
 """
 
 from __future__ import annotations

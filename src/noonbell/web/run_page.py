@@ -244,7 +244,9 @@ async def newer_version(ctx: PageContext, run: Run) -> int | None:
 
 
 async def spec_of(ctx: PageContext, run: Run) -> TaskSpec | None:
-    """The task as it was when the run was planned; as it is now, where that version is gone. Of a step or a call, what it does."""
+    """The task as it was when the run was planned; as it is now, where that version is gone. Of a step or a call, what
+    it does.
+    """
     if run.step_id is not None or run.task_id > SYSTEM_TASK_IDS:
         found = await ctx.services.store.run_task(run.id)
         return None if found is None else found.spec

@@ -193,7 +193,9 @@ CALENDAR: Final = "calendar_"
 """Before the names of the boxes of `calendar`: one for each of its fields."""
 CALENDAR_BOXES: Final = tuple(f"{CALENDAR}{name}" for name in table(TaskCalendar))
 GROUPS: Final[dict[str, type[msgspec.Struct]]] = {"rate_limit": RateLimit, "fanout": Fanout, "circuit": Circuit}
-"""Fields of a task that have a box for each of their own fields: `rate_limit_max`. All empty: the task has none, or the usual one."""
+"""Fields of a task that have a box for each of their own fields: `rate_limit_max`. All empty: the task has none, or the
+usual one.
+"""
 GROUP_BOXES: Final = {group: tuple(f"{group}_{name}" for name in table(struct)) for group, struct in GROUPS.items()}
 LISTS: Final = ("schedules", "exclude")
 """Boxes with a schedule on each line: a cron expression, or the JSON of any kind."""

@@ -39,7 +39,9 @@ class VersionChange:
 
 
 def changes(versions: Sequence[TaskVersion], names: Mapping[int, str] | None = None) -> list[VersionChange]:
-    """Newest first; the first version has nothing before it. `versions` oldest first; `names` of the tasks that they run after."""
+    """Newest first; the first version has nothing before it. `versions` oldest first; `names` of the tasks that they
+    run after.
+    """
     made = [VersionChange(versions[0], [], "created")] if versions else []
     for before, after in pairwise(versions):
         fields = [*_differences(_told(before, names), _told(after, names)), *_secretly(before.spec, after.spec)]

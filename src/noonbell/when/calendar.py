@@ -1,16 +1,16 @@
 """Business calendars over any schedule: where each slot goes whose day is closed, and which slots are due then.
 
-A slot has two times. The *nominal* one is what its schedule says: its identity, and what `repeat`, `start_at` and `end_at` go
-by. The *effective* one is when it is due: the nominal one on an open day; the same time of the clock on the next or previous
-open day, up to 14 days away, where the calendar moves it. A slot that stays on a closed day is `closed`: its effective time is
-its nominal one, and it becomes a skip.
+A slot has two times. The *nominal* one is what its schedule says: its identity, and what `repeat`, `start_at` and
+`end_at` go by. The *effective* one is when it is due: the nominal one on an open day; the same time of the clock on the
+next or previous open day, up to 14 days away, where the calendar moves it. A slot that stays on a closed day is
+`closed`: its effective time is its nominal one, and it becomes a skip.
 
-Within one day and one offset of the zone's clock, later slots stay later. So the seconds of such a *piece* of a day that are due
-in a stretch of effective time are a stretch of nominal time, and slots can be counted instead of listed.
+Within one day and one offset of the zone's clock, later slots stay later. So the seconds of such a *piece* of a day
+that are due in a stretch of effective time are a stretch of nominal time, and slots can be counted instead of listed.
 
-A version of a task names the slots whose effective time is not before its cursor, without those that it leaves out. What it leaves
-out are stretches of nominal time: when a calendar changes, a slot that was accounted for may be moved into the future (`carried`).
-The planner, the preview, the timeline and the history all ask `Placement`.
+A version of a task names the slots whose effective time is not before its cursor, without those that it leaves out.
+What it leaves out are stretches of nominal time: when a calendar changes, a slot that was accounted for may be moved
+into the future (`carried`). The planner, the preview, the timeline and the history all ask `Placement`.
 """
 
 from __future__ import annotations

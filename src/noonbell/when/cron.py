@@ -1,6 +1,7 @@
 """`cron`: five fields, six with seconds first, or a nickname such as @daily; seven with the year in the quartz dialect.
 
-Stored as six fields, in the numbers of its dialect. Daylight saving depends on the rule and on `dst`, never on how many fields it was written with.
+Stored as six fields, in the numbers of its dialect. Daylight saving depends on the rule and on `dst`, never on how many
+fields it was written with.
 """
 
 from __future__ import annotations

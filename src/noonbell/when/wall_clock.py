@@ -30,7 +30,9 @@ _CYCLE = 400 * 12
 _KEPT = 4096
 
 DayMask = Callable[[int, int], int]
-"""(year, month) → the days of that month, bit 1 for the 1st. Months that begin on the same weekday have the same, in leap years and in others."""
+"""(year, month) → the days of that month, bit 1 for the 1st. Months that begin on the same weekday have the same, in
+leap years and in others.
+"""
 
 
 @lru_cache(maxsize=4096)
@@ -359,8 +361,8 @@ class LocalSlots:
         return total
 
     def _pieces(self, at: int, stop: int) -> Iterator[tuple[int, int, int, int | None]]:
-        """(low, high, offset, opens) for each stretch in at <= t < stop: the local seconds low <= l < high count there. `opens` is
-        the slot that a gap left at its beginning, where no moment of its own is.
+        """(low, high, offset, opens) for each stretch in at <= t < stop: the local seconds low <= l < high count there.
+        `opens` is the slot that a gap left at its beginning, where no moment of its own is.
         """
         while at < stop:
             held = self.zone.stretch(at)

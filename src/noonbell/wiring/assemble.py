@@ -1,7 +1,9 @@
-"""The parts of a node, made from the settings: store, wake-up, services, workers, loops, event hub, alerts, callback signatures.
+"""The parts of a node, made from the settings: store, wake-up, services, workers, loops, event hub, alerts, callback
+signatures.
 
-A process has two workers, one for the targets that only the server calls (HTTP) and one for jobs, because their settings are two: a backlog of one kind does
-not stand in the way of the other (`executor.worker_pool_size` calls, `jobs.worker_concurrency` handlers).
+A process has two workers, one for the targets that only the server calls (HTTP) and one for jobs, because their
+settings are two: a backlog of one kind does not stand in the way of the other (`executor.worker_pool_size` calls,
+`jobs.worker_concurrency` handlers).
 """
 
 from __future__ import annotations

@@ -78,8 +78,8 @@ async def serve(
     """One node, until SIGTERM or SIGINT. What is left out, other nodes on the same store must do.
 
     The jobs of `app` are made tasks, and executed here if anything is. `beside` is entered before the node works, and
-    left when its work is done. `listener` is one that listens already, and is closed here. `new`: the store may be made beside another of the same database.
-    Returns how many runs did not stop.
+    left when its work is done. `listener` is one that listens already, and is closed here. `new`: the store may be made
+    beside another of the same database. Returns how many runs did not stop.
     """
     stop = Stop()
     store = store_in_words(settings.store.url)

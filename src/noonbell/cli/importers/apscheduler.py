@@ -261,7 +261,8 @@ def _moment(value: datetime) -> str:
 @click.argument("source", metavar="MODULE:OBJECT|DATABASE")
 @import_options
 def apscheduler_command(source: str, **given: Any) -> int:
-    """APScheduler: version 3's scheduler object of your program, whose module is imported; or version 4's database, with JSON in it.
+    """APScheduler: version 3's scheduler object of your program, whose module is imported; or version 4's database,
+    with JSON in it.
 
     Pickles are never read.
     """

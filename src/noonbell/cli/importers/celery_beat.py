@@ -1,7 +1,7 @@
 """Celery beat: the `beat_schedule` and the `add_periodic_task(…)` of a module, or the tables of django-celery-beat.
 
-The module is read and not executed: its text is parsed, and only literals, `crontab(…)`, `schedule(…)`, `timedelta(…)` and names that
-the module itself sets are understood. What else stands there is refused by name.
+The module is read and not executed: its text is parsed, and only literals, `crontab(…)`, `schedule(…)`, `timedelta(…)`
+and names that the module itself sets are understood. What else stands there is refused by name.
 """
 
 from __future__ import annotations

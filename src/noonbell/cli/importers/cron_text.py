@@ -22,7 +22,9 @@ def cron_fields(
     weekday: str = "*",
     zone: str,
 ) -> dict[str, Any]:
-    """`cron_expr`, and its dialect where that matters. Weekdays are given by name. ScheduleError where there is no such moment."""
+    """`cron_expr`, and its dialect where that matters. Weekdays are given by name. ScheduleError where there is no such
+    moment.
+    """
     both = day not in ("*", "?") and weekday not in ("*", "?")
     times = (minute, hour) if second == "0" and not both else (second, minute, hour)
     return cron_of(" ".join((*times, day, month, weekday)), "quartz" if both else "standard", zone)

@@ -1,7 +1,8 @@
-"""A crontab, line by line. `curl` and `wget` become HTTP tasks; other commands become COMMAND tasks or jobs where that is asked for.
+"""A crontab, line by line. `curl` and `wget` become HTTP tasks; other commands become COMMAND tasks or jobs where that
+is asked for.
 
-Zones come from `CRON_TZ` and `TZ`. What cron does and a scheduler of HTTP calls and jobs does not (mail, a shell, a user to
-run as) is noted at the task, never dropped in silence.
+Zones come from `CRON_TZ` and `TZ`. What cron does and a scheduler of HTTP calls and jobs does not (mail, a shell, a
+user to run as) is noted at the task, never dropped in silence.
 """
 
 from __future__ import annotations

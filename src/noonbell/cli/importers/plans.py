@@ -70,7 +70,9 @@ def _task(key: str, message: Any, queued: Mapping[str, float] | None, found: Fin
 
 
 def _go_on_from_there(plan: dict[str, Any], message: Mapping[str, Any], next_at: float | None, found: Findings) -> None:
-    """The same next moment, and as many slots as were left. An interval that counts from a moment has used up what lies behind it."""
+    """The same next moment, and as many slots as were left. An interval that counts from a moment has used up what lies
+    behind it.
+    """
     counts_from_a_moment = str(plan.get("plan_type")) in plans.INTERVALS and not plan.get("no_keep")
     step = _SECONDS.get(str(plan.get("plan_type")), 0) * whole_number(plan, "plan_value")
     if step and next_at is not None and not plan.get("plan_time"):

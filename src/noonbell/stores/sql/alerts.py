@@ -1,4 +1,5 @@
-"""Alerts: rules and channels by name, mutes, acknowledgements, what the rules remember, deliveries, and the queries that rules about lateness ask.
+"""Alerts: rules and channels by name, mutes, acknowledgements, what the rules remember, deliveries, and the queries
+that rules about lateness ask.
 
 One node does the watching, under a lease with a token. A pass writes its states, its deliveries and how far it has read
 the events in one transaction that names the token: a node that was held up cannot send a notice twice. A delivery is
@@ -145,7 +146,8 @@ def acknowledge_alert(
 ) -> Work[Acknowledgement | None]:
     """The row of the alert is held meanwhile: a pass that closes it waits, and removes this with it.
 
-    A pass that goes on with it writes its row anew. A look that has waited for that finds the old row gone: the second one finds the new row.
+    A pass that goes on with it writes its row anew. A look that has waited for that finds the old row gone: the second
+    one finds the new row.
     """
     params = {"rule": rule, "subject": subject}
     sql = f"select state from alert_states where rule = :rule and subject = :subject{q.lock}"
@@ -246,7 +248,7 @@ def note_delivery(
     error: str | None = None,
     response_code: int | None = None,
 ) -> Work[int]:
-    """One that was made past the queue: a test."""
+    """Record a delivery that was made past the queue: a test."""
     now = yield Now()
     ids = yield NewIds(1)
     document = {**msgspec.to_builtins(notice), **said_by(error or "")}

@@ -142,7 +142,9 @@ def delete_calendar(q: Dialect, name: str, *, by: str | None = None) -> Work[Cal
 
 
 def take_refresh(name: str, due_at: Instant, until: Instant) -> Work[bool]:
-    """Whether this caller is the one to fetch the source of a calendar that is due since `due_at`: no other does until `until`."""
+    """Whether this caller is the one to fetch the source of a calendar that is due since `due_at`: no other does until
+    `until`.
+    """
     changed = yield Execute(
         "update calendars set refresh_at = :until where name = :name and refresh_at = :due",
         {"until": until, "name": name, "due": due_at},
@@ -151,7 +153,9 @@ def take_refresh(name: str, due_at: Instant, until: Instant) -> Work[bool]:
 
 
 def note_refresh(name: str, error: str | None, refresh_at: Instant) -> Work[bool]:
-    """The source was asked, and nothing changes: the copy is the same, or there is none (`error`). True if events were written."""
+    """The source was asked, and nothing changes: the copy is the same, or there is none (`error`). True if events were
+    written.
+    """
     now = yield Now()
     rows = yield Fetch("select ical_error from calendars where name = :name", {"name": name})
     if not rows:

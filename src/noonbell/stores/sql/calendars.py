@@ -1,7 +1,7 @@
 """Calendars as rows: reading them, and the revision that a task keeps to.
 
-A task that takes up a calendar holds that calendar's row until its transaction ends, and so reads the newest revision: a change of
-the calendar comes before it, or finds the task among those that use it.
+A task that takes up a calendar holds that calendar's row until its transaction ends, and so reads the newest revision:
+a change of the calendar comes before it, or finds the task among those that use it.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def revisions(q: Dialect, specs: Sequence[TaskSpec]) -> Work[dict[str, Revision]
 
 
 def unknown(specs: Sequence[TaskSpec], known: Mapping[str, Revision]) -> dict[int, InvalidArgument]:
-    """By place in the list, those whose calendar is not there."""
+    """The problems of tasks whose calendar is not there, by their place in the list."""
     return {
         place: InvalidArgument.field("calendar.name", f"is {spec.calendar.name!r}; there is no such calendar")
         for place, spec in enumerate(specs)

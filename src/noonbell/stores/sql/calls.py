@@ -1,8 +1,8 @@
-"""Calls: telling the outcome of one that asked for it, telling a target that a run was canceled, the queues that calls wait
-on, and sealing their headers again.
+"""Calls: telling the outcome of one that asked for it, telling a target that a run was canceled, the queues that calls
+wait on, and sealing their headers again.
 
-The telling is a call itself: a run that is inserted in the transaction in which the call, or the run of a task with a `cancel_url`, becomes
-final. It has no `success_url` and no `failure_url`, so nothing follows from it.
+The telling is a call itself: a run that is inserted in the transaction in which the call, or the run of a task with a
+`cancel_url`, becomes final. It has no `success_url` and no `failure_url`, so nothing follows from it.
 
     K28  died before that commits   the run is not final either: it is settled or canceled again, or its lease runs out
     K7   died after it              the telling waits for a worker; only the signal is missing, and a poll finds it

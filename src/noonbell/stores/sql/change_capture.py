@@ -1,8 +1,9 @@
-"""Which rows of a store change while it is copied: triggers write the key of each into `move_log`; and how all writing is stopped.
+"""Which rows of a store change while it is copied: triggers write the key of each into `move_log`; and how all writing
+is stopped.
 
-A trigger finds the row of `move_gate` before it writes. To close the store, that table is dropped: the database waits for every
-transaction that has written, and each one that comes later fails, under every version of Noonbell. Nothing needs to be asked of the
-nodes. To open the store again, the table is made anew.
+A trigger finds the row of `move_gate` before it writes. To close the store, that table is dropped: the database waits
+for every transaction that has written, and each one that comes later fails, under every version of Noonbell. Nothing
+needs to be asked of the nodes. To open the store again, the table is made anew.
 
 The tables of `COPIED_AT_ONCE` have no triggers, and stay writable: nothing is started or ended by a row of theirs.
 """
@@ -33,7 +34,7 @@ def remove(q: Dialect, table: CopiedTable) -> Work[None]:
 
 
 def close(q: Dialect) -> Work[None]:
-    """Nothing is written any longer. Does nothing where it is closed."""
+    """Stop recording changes. Does nothing where that is done already."""
     yield Execute(f"drop table if exists {q.naming.table('move_gate')}")
 
 

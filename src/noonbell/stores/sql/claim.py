@@ -104,7 +104,9 @@ def claim(q: Dialect, cache: TaskView, request: ClaimRequest, special: Special =
 
 
 def _rest_queues(q: Dialect, cache: TaskView, queues: OpenQueues) -> Work[None]:
-    """Of the queues that are quiet now, only runs that were triggered by hand are left. One with too many others gives nothing yet."""
+    """Of the queues that are quiet now, only runs that were triggered by hand are left. One with too many others gives
+    nothing yet.
+    """
     if not queues.quiet:
         return
     now = yield Now()
@@ -454,7 +456,8 @@ def _in_flow(live: Live, step: Step | None) -> FlowStep | None:
 def split(q: Dialect, cache: TaskView, now: Instant, parent: Live, workers: Sequence[str]) -> Work[list[int] | None]:
     """Make the parts of a parent that starts now, for the `workers` alive on its queue and allowed; the parts' ids.
 
-    None if it must wait: "all" while no worker is there. The parent's row is taken to PARENT; its attempt is counted by the caller.
+    None if it must wait: "all" while no worker is there. The parent's row is taken to PARENT; its attempt is counted by
+    the caller.
     """
     tasks = yield from known_tasks(q, cache, [parent.task_id])
     task = tasks[parent.task_id].task

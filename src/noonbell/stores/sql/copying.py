@@ -1,7 +1,8 @@
 """Rows of whole tables, read and written in batches: by a move, a backup and a restore.
 
-The tables, their columns and their primary keys are read from the steps of the schema, so a table that a later step makes is copied
-without a word here. `NOT_COPIED` and `COPIED_AT_ONCE` name those that are treated otherwise, each with the reason.
+The tables, their columns and their primary keys are read from the steps of the schema, so a table that a later step
+makes is copied without a word here. `NOT_COPIED` and `COPIED_AT_ONCE` name those that are treated otherwise, each with
+the reason.
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ def primary_key(body: str) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=1)
 def tables() -> Mapping[str, CopiedTable]:
-    """What is copied. Every kind of store has these tables; others of PostgreSQL and MariaDB are partitions and addresses of processes."""
+    """What is copied. Every kind of store has these tables; others of PostgreSQL and MariaDB are partitions and
+    addresses of processes.
+    """
     statements = tuple(sql for step in migrations.STEPS for sql in step.up("sqlite"))
     keys = {made["name"]: primary_key(made["body"]) for sql in statements if (made := _BODY.match(sql))}
     found: dict[str, CopiedTable] = {}

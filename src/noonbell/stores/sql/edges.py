@@ -117,8 +117,8 @@ def cycle(q: Dialect, saved: Mapping[int, After | None]) -> Work[list[int]]:
 def refuse_cycles(
     q: Dialect, saved: Mapping[int, After | None], names: Mapping[int, str], places: Mapping[int, str] | None = None
 ) -> Work[None]:
-    """Raises InvalidArgument that names a cycle which these would close. `names` of tasks of the same call; `places`: where they are
-    in its list, if it has one.
+    """Raises InvalidArgument that names a cycle which these would close. `names` of tasks of the same call; `places`:
+    where they are in its list, if it has one.
     """
     path = yield from cycle(q, saved)
     if not path:

@@ -1,8 +1,8 @@
 """Expiry: a run that no worker has claimed by its time ends as a skip, `expired`.
 
-The time stands in `expiries` until the run is claimed, or over. A claim passes over what has expired and deletes the row of what it
-takes; the sweep ends the rest, through the one function by which runs become final. Both hold the run's row, so one of them
-has it. A run that was claimed once does not expire any more, even if its attempts fail.
+The time stands in `expiries` until the run is claimed, or over. A claim passes over what has expired and deletes the
+row of what it takes; the sweep ends the rest, through the one function by which runs become final. Both hold the run's
+row, so one of them has it. A run that was claimed once does not expire any more, even if its attempts fail.
 
     K24  died before the commit   the run still waits and no claim takes it; the next sweep, on any node, ends it
     K25  died after it            it is over, and what follows was in the same commit

@@ -1,8 +1,9 @@
 """Finish: a run ends. The wide row gets its outcome, the narrow row is deleted, events are appended.
 
-Follow-ups (the task's last run, a fixed delay, ERROR, the parent of a part, the result of a plan, the notice of a cancel, runs of
-the tasks that come after) are written in the same transaction, so a run is never over while its consequence could be lost. Runs that need no worker (the announcements of
-plans) are inserted, started and finished in one commit: no worker claims them, so none can be lost or done twice.
+Follow-ups (the task's last run, a fixed delay, ERROR, the parent of a part, the result of a plan, the notice of a
+cancel, runs of the tasks that come after) are written in the same transaction, so a run is never over while its
+consequence could be lost. Runs that need no worker (the announcements of plans) are inserted, started and finished in
+one commit: no worker claims them, so none can be lost or done twice.
 """
 
 from __future__ import annotations
@@ -348,7 +349,7 @@ def _close_flows(q: Dialect, cache: TaskView, now: Instant, ended: Sequence[Endi
 
 
 def _cancel_children(q: Dialect, cache: TaskView, now: Instant, endings: Sequence[Ending]) -> Work[None]:
-    """Of runs that were canceled: what they have spawned is not wanted any more."""
+    """Cancel what these canceled runs have spawned: nothing waits for it any more."""
     for ending in endings:
         if ending.status is RunStatus.CANCELED and ending.live.flags & RunFlag.SPAWNER:
             rows = yield from load_where(q, OPEN_CHILDREN, parent=ending.live.run_id)
@@ -472,7 +473,7 @@ EndedRun = tuple[int, int, str | None, RunStatus, Sequence[Any] | None]
 
 
 def tell_results(ended: Sequence[tuple[EndedRun, TaskSpec]]) -> Work[None]:
-    """One event for each run of a task that has its results published; the others are passed over."""
+    """Write one event for each run of a task that has its results published; the others are passed over."""
     facts: dict[str, list[tuple[Any, ...]]] = {"run.result": [], "run.published": []}
     for run, spec in ended:
         address = address_of(spec)

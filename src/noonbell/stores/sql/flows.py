@@ -262,7 +262,9 @@ _FACTS = (
 def _load(
     q: Dialect, cache: TaskView, now: Instant, parents: Sequence[Live], rows: Sequence[Row] | None = None
 ) -> Work[tuple[list[_Flow], list[FlowEnd]]]:
-    """The flows of these rows, which are held, in their order; and the ends of those whose task was purged. `rows`: of `_FACTS`."""
+    """The flows of these rows, which are held, in their order; and the ends of those whose task was purged. `rows`: of
+    `_FACTS`.
+    """
     if rows is None:
         rows = yield from q.fetch_by(_FACTS, "r.id", [parent.run_id for parent in parents])
     facts = {row[0]: row[1:] for row in rows}
@@ -336,7 +338,9 @@ def task_as_of(q: Dialect, cache: TaskView, task_id: TaskId, version: int) -> Wo
 def advance(
     q: Dialect, cache: TaskView, now: Instant, ended: Mapping[int, Mapping[int, RunStatus]]
 ) -> Work[list[FlowEnd]]:
-    """Runs of steps have become final in this transaction, by the run of their flow: start what follows. The flows that are over."""
+    """Runs of steps have become final in this transaction, by the run of their flow: start what follows. The flows that
+    are over.
+    """
     rows = yield from load_active(q, ended)
     # One that is not there was canceled, or ran out of time: nothing follows.
     parents = [rows[run_id] for run_id in sorted(rows) if rows[run_id].place == Place.PARENT]

@@ -71,7 +71,9 @@ class IdBlock:
 
 
 class IdSource:
-    """Ids for the tasks of one event loop. A new block is taken outside of the caller's transaction: no other transaction waits for it."""
+    """Ids for the tasks of one event loop. A new block is taken outside of the caller's transaction: no other
+    transaction waits for it.
+    """
 
     def __init__(self, reserve: Callable[[int], Awaitable[int]]) -> None:
         """`reserve` adds a size to the counter, and returns the sum."""
@@ -130,7 +132,9 @@ def ensure() -> Work[str]:
 
 
 def replace() -> Work[str]:
-    """Another id, for a copy that is to run beside its original. Runs that are there keep their keys."""
+    """Give the installation another id, for a copy that is to run beside its original. Runs that are there keep their
+    keys.
+    """
     yield from ensure()
     made, now = random_installation(), (yield Now())
     yield update("installation", {"one": 1}, id=made, made_at=now)

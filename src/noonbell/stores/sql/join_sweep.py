@@ -87,7 +87,9 @@ def _skip(q: Dialect, cache: TaskView, now: Instant, late: Sequence[tuple[Join, 
 
 
 def _details(q: Dialect, cache: TaskView, late: Sequence[tuple[Join, Task]]) -> Work[list[dict[str, Any]]]:
-    """Which upstreams were missing, by name, each with how its run ended, if one did; and whether a change of `after` ended the wait."""
+    """Which upstreams were missing, by name, each with how its run ended, if one did; and whether a change of `after`
+    ended the wait.
+    """
     waited: list[After | None] = []
     for join, task in late:
         waited.append((yield from _after_of(q, cache, join, task)))

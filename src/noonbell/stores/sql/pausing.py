@@ -1,14 +1,14 @@
 """One switch for all: while the installation is paused, nothing is planned, made ready or claimed.
 
-The switch is the row of `installation_pauses` whose `standing` is 1; at most one row has it. Claims, planning and promotion look at
-it inside the statement with which they look for work, so it costs none of them a round trip. What executes goes on, and so do
-callbacks; what is published waits.
+The switch is the row of `installation_pauses` whose `standing` is 1; at most one row has it. Claims, planning and
+promotion look at it inside the statement with which they look for work, so it costs none of them a round trip. What
+executes goes on, and so do callbacks; what is published waits.
 
     K22  died before the commit   nothing is paused, or the pause stands as before; the caller has no answer, and asks again
     K23  died after it            the pause or its end is in the store; only the signals are missing, and polls find it
 
-A claim that looked before the pause was committed may commit after it. `engine.attempt_runner.PauseCheck` bounds that: a worker
-starts nothing on the word of a claim that it sent off more than a second ago, without asking again.
+A claim that looked before the pause was committed may commit after it. `engine.attempt_runner.PauseCheck` bounds that:
+a worker starts nothing on the word of a claim that it sent off more than a second ago, without asking again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Pulses: how a node notices that the store went back to an earlier state, by a fail-over to a standby that was behind, or a restore.
+"""Pulses: how a node notices that the store went back to an earlier state, by a fail-over to a standby that was behind,
+or a restore.
 
     every second        a node that plans writes a pulse, and remembers the highest that it knows to be committed; a worker only reads
     a new connection    looks for that pulse before it is used: a fail-over ends the connections that were there before
@@ -6,8 +7,9 @@
                         not be delivered twice, is skipped as `store_went_back`: slots of at-most-once tasks that are due, and
                         at-most-once runs that wait. Leases of such runs count as begun
 
-A lease from before the stretch is its worker's, who settles it; or it is lost, which no at-most-once run outlives that has begun. It
-may have begun in the time that is gone. Runs that may be repeated are repeated, under the key that they had before.
+A lease from before the stretch is its worker's, who settles it; or it is lost, which no at-most-once run outlives that
+has begun. It may have begun in the time that is gone. Runs that may be repeated are repeated, under the key that they
+had before.
 
     died before the commit   the next connection, of any node that remembers, notes it
     two nodes at once        both hold the cursors and runs that they skip; the second finds nothing left, and notes the same stretch
@@ -67,7 +69,7 @@ def beat(q: Dialect, cache: TaskView, node: str, remembered: Pulse | None) -> Wo
 
 
 def note(q: Dialect, cache: TaskView, node: str, remembered: Pulse) -> Work[tuple[Pulse, StoreReturn | None]]:
-    """None, and nothing is written: another node was faster."""
+    """Note that the store went back, if it did. None, and nothing is written, where another node was faster."""
     found = yield from look()
     if not remembered.is_missing_in(found):
         return found, None

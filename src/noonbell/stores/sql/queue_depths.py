@@ -1,6 +1,8 @@
-"""Samples of how many runs wait in each queue: once a minute for the installation, added up by hour and day in the same transaction.
+"""Samples of how many runs wait in each queue: once a minute for the installation, added up by hour and day in the same
+transaction.
 
-The row of the minute with an empty name is the fence: the node that inserts it takes the sample, and every other finds it there.
+The row of the minute with an empty name is the fence: the node that inserts it takes the sample, and every other finds
+it there.
 
     died before the commit   no row of the minute is there; any node takes it while the minute lasts, else it is a gap
     died after it            the sample is complete
@@ -71,7 +73,9 @@ def _add(q: Dialect, rows: Sequence[Row]) -> Execute:
 def depths(
     q: Dialect, name: str, since: Instant, until: Instant, span: Span, step: int | None = None
 ) -> Work[list[QueueDepth]]:
-    """Of a queue, for each `span` that begins in the stretch, or for each `step` of several; those without a sample are left out."""
+    """Of a queue, for each `span` that begins in the stretch, or for each `step` of several; those without a sample are
+    left out.
+    """
     del q
     rows = yield Fetch(
         "select name, at - at % :step as began, sum(samples), sum(waiting), max(most), max(longest_wait) from queue_depths"

@@ -1,21 +1,21 @@
-"""Quiet hours: due runs are put aside until they end, and let go then, in order, spread over the time that was asked for.
+"""Quiet hours: due runs are put aside until they end, and let go then, in order, spread over the time that was asked
+for.
 
-A run of a task with quiet hours is flagged (QUIET), so that no short way of a claim takes it. One that is inserted in quiet hours waits as
-LATER from the beginning (`insert_runs`). What is due already when they begin, comes back from an attempt, or waits on a queue that has
-quiet hours is put aside by the claim that meets it, all of the task or queue at once. `promote` lets go what has rested: the first
-pass after the end gives each run its moment, the next ones make it claimable.
+A run of a task with quiet hours is flagged (QUIET), so that no short way of a claim takes it. One that is inserted in
+quiet hours waits as LATER from the beginning (`insert_runs`). What is due already when they begin, comes back from an
+attempt, or waits on a queue that has quiet hours is put aside by the claim that meets it, all of the task or queue at
+once. `promote` lets go what has rested: the first pass after the end gives each run its moment, the next ones make it
+claimable.
 
 Rows that another transaction holds are left to it: a claim waits for no other one.
 
-died before the commit   nothing is written, and nothing was started; the next claim or pass does it
-died after it            the runs rest, or have their moments; any node goes on with them
+died before the commit   nothing is written, and nothing was started; the next claim or pass does it died after it
+the runs rest, or have their moments; any node goes on with them
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-
-import msgspec
 
 from noonbell.clock import Instant
 from noonbell.model.quiet import QuietAction, QuietHours
@@ -25,16 +25,12 @@ from noonbell.stores.sql.active_runs import DUE, Live, Place, RunFlag, load_acti
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.finish import Ending, finish
 from noonbell.stores.sql.moves import move
-from noonbell.stores.sql.rows import TaskView, from_json, known_tasks
+from noonbell.stores.sql.rows import TaskView, known_tasks
 from noonbell.stores.sql.statement import Fetch, UpdateMany, Work
 
 AT_ONCE = 1_000
 """Runs that one claim puts aside."""
 _DUE = ", ".join(str(int(place)) for place in DUE)
-
-
-def read_hours(text: str | None) -> tuple[QuietHours, ...]:
-    return () if text is None else msgspec.convert(from_json(text), tuple[QuietHours, ...])
 
 
 def rest_tasks(q: Dialect, cache: TaskView, now: Instant, task_ids: Collection[int]) -> Work[bool]:
@@ -67,7 +63,9 @@ def rest_queue(q: Dialect, cache: TaskView, now: Instant, queue: str, quiet: Qui
 
 
 def by_hand(q: Dialect, candidates: list[Live], quiet: Collection[str]) -> Work[list[Live]]:
-    """Without those of quiet queues that were not triggered by hand: another transaction held them when the rest was put aside."""
+    """Without those of quiet queues that were not triggered by hand: another transaction held them when the rest was
+    put aside.
+    """
     asked = [row.run_id for row in candidates if row.queue in quiet]
     if not asked:
         return candidates
@@ -132,7 +130,9 @@ def let_go(q: Dialect, cache: TaskView, now: Instant, run_ids: Sequence[int]) ->
 def rest_anew(
     q: Dialect, cache: TaskView, now: Instant, rows: Sequence[Live], hours: Sequence[QuietHours], zone: str
 ) -> Work[None]:
-    """The quiet hours have changed: what rests does so until their end now, or no longer. A claim holds what is quiet for another reason."""
+    """The quiet hours have changed: what rests does so until their end now, or no longer. A claim holds what is quiet
+    for another reason.
+    """
     moved = []
     for row in rows:
         if row.place == Place.LATER and row.flags & RunFlag.AT_REST:

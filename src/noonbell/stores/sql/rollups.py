@@ -1,17 +1,19 @@
-"""Roll-ups: what each transaction that ends runs adds to the figures, adding it up, reading, and counting again from history.
+"""Roll-ups: what each transaction that ends runs adds to the figures, adding it up, reading, and counting again from
+history.
 
-A transaction that ends runs appends one row to `rollup_deltas`: it locks nothing that another one needs. The sweep adds deltas to the
-sums of `rollups` and deletes them in one transaction, so that each is counted once whenever a process dies:
+A transaction that ends runs appends one row to `rollup_deltas`: it locks nothing that another one needs. The sweep adds
+deltas to the sums of `rollups` and deletes them in one transaction, so that each is counted once whenever a process
+dies:
 
     K37  died in a fold, before its commit   the deltas are there, the sums are as they were; the next sweep adds them
     K38  died after it                       the deltas are gone, the sums have them
 
-Only one node folds at a time: it holds the row of `rollup_state`, which no transaction that ends runs looks at. Figures are read by
-one statement over both tables, so that they are complete at once and no delta is missed or counted twice.
+Only one node folds at a time: it holds the row of `rollup_state`, which no transaction that ends runs looks at. Figures
+are read by one statement over both tables, so that they are complete at once and no delta is missed or counted twice.
 
-Counting again is a row of steps, each one transaction that holds the same row and writes down how far it has come. First the sums of
-the stretch are removed, then history is read page by page and added. Its stretch ends two minutes ago at the latest: what ended
-before is committed.
+Counting again is a row of steps, each one transaction that holds the same row and writes down how far it has come.
+First the sums of the stretch are removed, then history is read page by page and added. Its stretch ends two minutes ago
+at the latest: what ended before is committed.
 """
 
 from __future__ import annotations

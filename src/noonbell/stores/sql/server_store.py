@@ -33,8 +33,9 @@ _PATIENCE = 0.05
 class Gathering(Generic[A, B]):
     """Group commit: calls that come while others are under way wait for them, and then go together in one transaction.
 
-    A caller alone goes at once. Each caller gets an answer of its own. Where a batch fails, its calls are repeated each alone, so
-    that one which the database does not take fails alone; a store that is away fails all of them. For the tasks of one event loop.
+    A caller alone goes at once. Each caller gets an answer of its own. Where a batch fails, its calls are repeated each
+    alone, so that one which the database does not take fails alone; a store that is away fails all of them. For the
+    tasks of one event loop.
 
     A process that dies meanwhile: what had committed stands, as after a lost answer to a single call.
     """

@@ -1,7 +1,7 @@
 """Service levels: the rows of runs that may break one, written with the run, and what is known of breaches.
 
-A task without a service level has no such rows. The transition that ends a run does not touch them: the sweep finds in history when a run
-started and ended, and judges by that (`sla_sweep`).
+A task without a service level has no such rows. The transition that ends a run does not touch them: the sweep finds in
+history when a run started and ended, and judges by that (`sla_sweep`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """The sweep of service levels: it looks at the runs whose turn it is, and writes each breach once.
 
-A look, its events, and what `on_breach` asks for are one transaction, which holds the row of the run in `sla_watches`: two nodes never
-judge a run at once. A breach is a row of `sla_breaches`, unique by run and level.
+A look, its events, and what `on_breach` asks for are one transaction, which holds the row of the run in `sla_watches`:
+two nodes never judge a run at once. A breach is a row of `sla_breaches`, unique by run and level.
 
     K39  died before the commit   nothing was told; the next sweep, on any node, judges the run by the same history
     K40  died after it            the breach is written, its event in the same commit; the next look finds it told
 
-The levels of a task over many runs (`success_ratio`) are judged when the figures of runs that ended are added up, in that transaction.
+The levels of a task over many runs (`success_ratio`) are judged when the figures of runs that ended are added up, in
+that transaction.
 """
 
 from __future__ import annotations
@@ -129,7 +130,9 @@ class _Forecast:
         return self._usual[task_id]
 
     def start(self, row: Live) -> Work[Instant]:
-        """When a run that waits starts: those of its task that are before it have to pass its limit, those of its queue the workers."""
+        """When a run that waits starts: those of its task that are before it have to pass its limit, those of its queue
+        the workers.
+        """
         usual = yield from self.usual(row.task_id)
         begin = Instant(max(self._now, row.at or 0))
         line, started, limit = yield from self._line_of_task(row.task_id)

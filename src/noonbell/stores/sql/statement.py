@@ -128,7 +128,9 @@ class InsertEvents:
 
 @dataclass(frozen=True, slots=True)
 class WriteAll:
-    """Rows of several tables: where the database can, in one statement. No row is in two of them. A duplicate key raises Conflict."""
+    """Rows of several tables: where the database can, in one statement. No row is in two of them. A duplicate key
+    raises Conflict.
+    """
 
     writes: Sequence[InsertMany | InsertEvents | UpdateMany]
 

@@ -195,7 +195,9 @@ class SqlStore(TransitionRunner):
         say: Callable[[str], None] | None = None,
         move: Callable[[float], None] | None = None,
     ) -> list[int]:
-        """Go to a step of the schema, forward or back; the steps that were taken. `say` hears of the progress, `move` which part is done."""
+        """Go to a step of the schema, forward or back; the steps that were taken. `say` hears of the progress, `move`
+        which part is done.
+        """
         taken = await self._take_steps(to, SchemaProgress(say, move), forward_only=False)
         if to >= migrations.WITH_INSTALLATION:
             await self._know_installation()

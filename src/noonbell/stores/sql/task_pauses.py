@@ -1,11 +1,12 @@
 """Pauses of tasks that end by themselves.
 
-What was said of a pause belongs to each version of the task in which it lasts (`task_pauses`, written by `record_versions`). A version
-of another status has no row, so other code that ends a pause need not know of this table: the sweep finds that the row is not of the
-newest version, and takes it off its list.
+What was said of a pause belongs to each version of the task in which it lasts (`task_pauses`, written by
+`record_versions`). A version of another status has no row, so other code that ends a pause need not know of this table:
+the sweep finds that the row is not of the newest version, and takes it off its list.
 
-A pause that lasts until a moment leaves out the slots before it, and none from it on: the version that is enabled holds from that moment,
-also where the sweep comes later. What has become due in between is late, as after a downtime, and the misfire policy decides about it.
+A pause that lasts until a moment leaves out the slots before it, and none from it on: the version that is enabled holds
+from that moment, also where the sweep comes later. What has become due in between is late, as after a downtime, and the
+misfire policy decides about it.
 
 Died before the commit: the task is paused, and the next sweep, on any node, resumes it. Died after it: all is written.
 """

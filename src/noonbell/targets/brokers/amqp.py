@@ -1,5 +1,6 @@
-"""AMQP 0-9-1, as RabbitMQ speaks it: a message to an exchange, with publisher confirms. With `mandatory`, a message that no queue is
-bound for comes back, and is no success. With `reply`, the consumer answers to `reply-to` (direct reply-to of RabbitMQ).
+"""AMQP 0-9-1, as RabbitMQ speaks it: a message to an exchange, with publisher confirms. With `mandatory`, a message
+that no queue is bound for comes back, and is no success. With `reply`, the consumer answers to `reply-to` (direct
+reply-to of RabbitMQ).
 """
 
 from __future__ import annotations

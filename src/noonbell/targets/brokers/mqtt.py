@@ -1,5 +1,5 @@
-"""MQTT: a message to a topic. QoS 0 is a success when it was sent, 1 with PUBACK, 2 with PUBCOMP. Headers are user properties, which
-MQTT 5 has and 3.1.1 has not.
+"""MQTT: a message to a topic. QoS 0 is a success when it was sent, 1 with PUBACK, 2 with PUBCOMP. Headers are user
+properties, which MQTT 5 has and 3.1.1 has not.
 """
 
 from __future__ import annotations

@@ -38,7 +38,9 @@ async def open_nats(link: Link, message: Outgoing) -> NatsConnection:
 
 
 class _LinkTransport(TcpTransport):
-    """The client's transport over a socket that is open already. No client sends its credentials before TLS, where that is asked for."""
+    """The client's transport over a socket that is open already. No client sends its credentials before TLS, where that
+    is asked for.
+    """
 
     def __init__(self, link: Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -52,8 +52,8 @@ OpenBroker = Callable[[Link, Outgoing], Awaitable[BrokerConnection]]
 """Greets the broker at the other end of a link. Raises BrokerFailure."""
 
 LoadClient = Callable[[], OpenBroker]
-"""Imports the client of a kind of broker. Called when a connection is needed, in a thread: the clients together take half as long as all
-else that a server imports, and few installations publish to any broker.
+"""Imports the client of a kind of broker. Called when a connection is needed, in a thread: the clients together take
+half as long as all else that a server imports, and few installations publish to any broker.
 """
 
 

@@ -1,11 +1,12 @@
-"""What a worker may run: its own file (`noonbell worker --commands allow.yaml`), and the decision about one command. No API changes it.
+"""What a worker may run: its own file (`noonbell worker --commands allow.yaml`), and the decision about one command. No
+API changes it.
 
-A program is compared by its directory as it really is, symbolic links resolved, and by its name: `/bin/ls` and `/usr/bin/ls` may
-be the same file, and `/usr/bin/[`, `ls` and `rm` may all be links to one binary that does what its name says. What is run
-then is the real file. Nothing is searched for in PATH.
+A program is compared by its directory as it really is, symbolic links resolved, and by its name: `/bin/ls` and
+`/usr/bin/ls` may be the same file, and `/usr/bin/[`, `ls` and `rm` may all be links to one binary that does what its
+name says. What is run then is the real file. Nothing is searched for in PATH.
 
-The file must belong to root or to the worker's user, and no other user may be able to write it; the same holds for a program
-of an exact list, and for the directory that it lies in.
+The file must belong to root or to the worker's user, and no other user may be able to write it; the same holds for a
+program of an exact list, and for the directory that it lies in.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ _CHANGES_CODE_EXACTLY: Final = frozenset(
         "ZDOTDIR",
     ]
 )
-"""Variables by which an allowed program can be made to load or run something else. A file that names its variables may name these."""
+"""Variables by which an allowed program can be made to load or run something else. A file that names its variables may
+name these.
+"""
 
 
 class AllowFile(msgspec.Struct, frozen=True, kw_only=True):

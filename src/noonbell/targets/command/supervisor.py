@@ -42,7 +42,9 @@ LENGTH = struct.Struct("!I")
 LOOK = 0.05
 """Seconds between two looks at the parent and at the number of processes."""
 LAST_OUTPUT = 2.0
-"""Seconds for the output of processes that are dead. It is there at once, unless another process has the other end of the pipe."""
+"""Seconds for the output of processes that are dead. It is there at once, unless another process has the other end of
+the pipe.
+"""
 _PDEATHSIG, _SUBREAPER, _NO_NEW_PRIVS = 1, 36, 38
 _CHUNK = 65_536
 _STREAMS = ("out", "err")
@@ -362,7 +364,9 @@ class Supervisor:
                 self._status = status
 
     def end_all(self) -> None:
-        """Kill everything below this process, until there is nothing left. A killed process forks no more, so this comes to an end."""
+        """Kill everything below this process, until there is nothing left. A killed process forks no more, so this
+        comes to an end.
+        """
         me, pause = os.getpid(), 0.001
         while True:
             found = descendants(me)
@@ -418,7 +422,9 @@ class Supervisor:
 
 
 def _stdin(text: str) -> int:
-    """A file in memory: a pipe would have to be fed while the command runs, and a command that does not read would be waited for."""
+    """A file in memory: a pipe would have to be fed while the command runs, and a command that does not read would be
+    waited for.
+    """
     made = os.memfd_create("stdin")
     with os.fdopen(made, "wb", closefd=False) as file:
         file.write(text.encode("utf-8", "replace"))

@@ -188,7 +188,9 @@ class Supervised:
                 return heard
 
     async def stop(self, seconds: float, reports: AttemptReports, hidden: Sequence[str]) -> None:
-        """SIGTERM, and SIGKILL after the grace. Returns when all its processes are gone, however often it is canceled meanwhile."""
+        """SIGTERM, and SIGKILL after the grace. Returns when all its processes are gone, however often it is canceled
+        meanwhile.
+        """
         self._say({"stop": True})
         following = self._following or asyncio.get_running_loop().create_task(self._follow(reports, hidden))
         loop = asyncio.get_running_loop()

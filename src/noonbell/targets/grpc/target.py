@@ -1,12 +1,12 @@
 """The gRPC target: one attempt is one unary call, and its status makes the outcome.
 
-The request message is the run's payload, read as protobuf's JSON; the response message, written in the same way, is the run's
-result. Descriptors come from the task, or from the server by reflection; those are known for a minute, and asked for again when a
-method, or a field of the payload, is not among them.
+The request message is the run's payload, read as protobuf's JSON; the response message, written in the same way, is the
+run's result. Descriptors come from the task, or from the server by reflection; those are known for a minute, and asked
+for again when a method, or a field of the payload, is not among them.
 
-A connection that could not be opened has sent nothing: `connection_refused`, `connect_timeout` or `tls`. One that was lost later leaves
-open whether the server has seen the call: `connection_lost`, and the retry policy decides. gRPC repeats nothing by itself
-(`channels`). A task that is delivered at most once has a channel of its own for each attempt.
+A connection that could not be opened has sent nothing: `connection_refused`, `connect_timeout` or `tls`. One that was
+lost later leaves open whether the server has seen the call: `connection_lost`, and the retry policy decides. gRPC
+repeats nothing by itself (`channels`). A task that is delivered at most once has a channel of its own for each attempt.
 """
 
 from __future__ import annotations

@@ -104,7 +104,9 @@ class Pool:
             self._sweeping = self.loop.call_later(_SWEEP, self._sweep)
 
     async def dial(self, place: HttpOrigin, deadline: float, exchange: HttpExchange) -> HttpConnection:
-        """A new connection, or ConnectTimeout. The caller ends it at `deadline`, in the loop's time: addresses share that time."""
+        """A new connection, or ConnectTimeout. The caller ends it at `deadline`, in the loop's time: addresses share
+        that time.
+        """
         mine = self.loop.time() + self._connect_timeout
         try:
             async with asyncio.timeout_at(mine):
@@ -154,12 +156,6 @@ class Pool:
         return wire
 
     async def _addresses(self, host: str) -> list[str]:
-        try:
-            ipaddress.ip_address(host)
-        except ValueError:
-            pass
-        else:
-            return [host]
         try:
             return await self.names.addresses(host)
         except OSError as error:
@@ -258,7 +254,13 @@ class NameCache:
         self._asking: dict[str, asyncio.Task[Sequence[str]]] = {}
 
     async def addresses(self, host: str) -> list[str]:
-        """Another one of them is the first each time, so that all have their share."""
+        """Another one of them is the first each time, so that all have their share. Of an address, itself."""
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            pass
+        else:
+            return [host]
         now = asyncio.get_running_loop().time()
         known = self._known.get(host)
         if known is None or known[0] <= now:

@@ -1,8 +1,9 @@
-"""The request of one attempt: what a task, its run and the settings make of it; and the request that follows a redirect.
+"""The request of one attempt: what a task, its run and the settings make of it; and the request that follows a
+redirect.
 
-A `RequestTemplate` holds what the requests of a task have in common, made once; or those of calls that differ in their bodies
-alone. It covers tasks whose headers hold no placeholders, and runs that bring no body of their own; the others take the long way, `build`. Both come to the same request.
-No network here.
+A `RequestTemplate` holds what the requests of a task have in common, made once; or those of calls that differ in their
+bodies alone. It covers tasks whose headers hold no placeholders, and runs that bring no body of their own; the others
+take the long way, `build`. Both come to the same request. No network here.
 """
 
 from __future__ import annotations
@@ -407,7 +408,9 @@ class RequestTemplates:
         return plan
 
     def _opened(self, task: Task) -> Task:
-        """The task with its secrets as they are sent, and the address of its service; so they are known here, and nowhere before."""
+        """The task with its secrets as they are sent, and the address of its service; so they are known here, and
+        nowhere before.
+        """
         spec = task.spec
         try:
             url = resolved(spec.target_url or "", self._services)
@@ -637,8 +640,8 @@ _LEAST_HIDDEN: Final = 6
 
 
 def hidden_parts(url: URL, secrets: Iterable[str], known: Collection[str] = ()) -> list[str]:
-    """What a receiver may repeat and what must not be stored: secrets, and the parts of the address behind its origin but for those
-    that are `known` to be none.
+    """What a receiver may repeat and what must not be stored: secrets, and the parts of the address behind its origin
+    but for those that are `known` to be none.
     """
     parts = [*secrets, *url.raw_parts, *url.parts, url.raw_query_string, *url.query.values()]
     found = {part for part in parts if len(part) >= _LEAST_HIDDEN and part not in known}

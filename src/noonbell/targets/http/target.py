@@ -328,7 +328,9 @@ class HttpTarget:
         self._pool = None
 
     async def execute(self, assignment: Assignment) -> Outcome:
-        """Call the target once and say what came of it. CancelledError drops the request in flight; the deadline's is a timeout."""
+        """Call the target once and say what came of it. CancelledError drops the request in flight; the deadline's is a
+        timeout.
+        """
         pool = self._pool
         if pool is None:
             raise RuntimeError("the HTTP target is not open")

@@ -1,7 +1,8 @@
 """Placeholders: `{{name}}` in a body, a URL or a header value becomes a value of the run.
 
 There is no logic: no attributes, no calls, no loops, and no way to write more names than `NAMES` and the fields of the
-payload (`payload.order.items.0`); a step of a flow also has what the flow knows (`policy/placeholders.py`). What is put in is escaped for the place where it stands, so a value stays a value:
+payload (`payload.order.items.0`); a step of a flow also has what the flow knows (`policy/placeholders.py`). What is put
+in is escaped for the place where it stands, so a value stays a value:
 
 - `json`: inside a string literal, the value as the inside of a string; elsewhere, the value as JSON.
 - `url`: percent-encoded, so that it is one piece of a path or of a query. A value that is missing, empty, or made of

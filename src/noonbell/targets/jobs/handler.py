@@ -1,4 +1,5 @@
-"""A handler: the function that carries out the runs of a job type, the context that it sees, and the table of a worker's handlers.
+"""A handler: the function that carries out the runs of a job type, the context that it sees, and the table of a
+worker's handlers.
 
 `find_app` imports an App by "module:attribute", "module", "path/to/file.py" or "path/to/file.py:attribute".
 """

@@ -33,7 +33,9 @@ logger = logging.getLogger("noonbell.targets.jobs")
 EVERY = 0.25
 """Seconds that words wait for others to go with."""
 _MOST_LINES = 10_000
-"""Lines of one run that may wait to be written. A handler that is faster than the store loses those beyond; a line in the log says so."""
+"""Lines of one run that may wait to be written. A handler that is faster than the store loses those beyond; a line in
+the log says so.
+"""
 _LONGEST_LINE = 16_384
 _LAST_WORDS = 5.0
 """Seconds that a run which has ended waits for a store that does not answer. Its outcome is worth more than its log."""

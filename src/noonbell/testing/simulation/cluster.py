@@ -1,4 +1,6 @@
-"""The nodes of a simulation: the real planner, sweeper, claim loops, heartbeats and attempt runners, in processes that can be killed."""
+"""The nodes of a simulation: the real planner, sweeper, claim loops, heartbeats and attempt runners, in processes that
+can be killed.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,9 @@ _STEP = 0.00001
 
 
 class _Handle:
-    """A callback that waits for its turn, or for its time: what asyncio's own handles can, without what no simulation asks for."""
+    """A callback that waits for its turn, or for its time: what asyncio's own handles can, without what no simulation
+    asks for.
+    """
 
     __slots__ = ("args", "at", "callback", "context", "is_canceled")
 

@@ -42,10 +42,6 @@ class HistoryStep:
     """The name of a task or of a call."""
     number: float = 0
 
-    @property
-    def is_fault(self) -> bool:
-        return self.kind in FAULTS
-
     def __str__(self) -> str:
         more = " ".join(filter(None, (self.what, f"{self.number:g}" if self.number else "")))
         where = "" if self.kind in ("outage", "lost_signals", "clock") else f" at node {self.place}"
@@ -287,7 +283,9 @@ def _faults(draw: random.Random) -> list[HistoryStep]:
 
 
 def _cut_off(draw: random.Random) -> list[HistoryStep]:
-    """A node is cut off as it begins, settles or renews, for longer than its lease: another one has the run when it comes back."""
+    """A node is cut off as it begins, settles or renews, for longer than its lease: another one has the run when it
+    comes back.
+    """
     at, place = round(draw.uniform(1, SECONDS - 5), 2), draw.randrange(NODES)
     call = draw.choice(("begin", "begin", "settle", "heartbeat"))
     return [HistoryStep(at, "stall_at", place, call, round(draw.uniform(2.3, 4), 2))]
