@@ -165,7 +165,7 @@ def list_bulk(limit: int, output: str) -> None:
 @click.argument("operation_id")
 @output_option
 def get(operation_id: str, output: str) -> None:
-    """Show how far one is, or how it ended."""
+    """Show how far a bulk operation is, or how it ended."""
     one = Remote.of_environment().get(f"/bulk/{segment(operation_id)}")
     show_one(one, output, name="id", lines=lambda one: [_told(one), "", *fields(one)])
 
@@ -184,7 +184,7 @@ _SKIPPED = {
 )
 @output_option
 def skipped(operation_id: str, limit: int, output: str) -> None:
-    """List what one has skipped, each with the reason."""
+    """List what a bulk operation has skipped, each with the reason."""
     found = Remote.of_environment().get(f"/bulk/{segment(operation_id)}/skipped", {"limit": limit})
     show_list(found["items"], _SKIPPED, output)
 
@@ -193,7 +193,7 @@ def skipped(operation_id: str, limit: int, output: str) -> None:
 @click.argument("operation_id")
 @output_option
 def cancel(operation_id: str, output: str) -> None:
-    """Stop one; what it has done stays."""
+    """Stop a bulk operation; what it has done stays."""
     answer = Remote.of_environment().post(f"/bulk/{segment(operation_id)}/cancel")
     show_one(answer, output, name="id", lines=lambda one: [_told(one)])
 
@@ -204,7 +204,7 @@ def cancel(operation_id: str, output: str) -> None:
 @span_option("--timeout", default="300s", show_default=True, help="Wait no longer than that.")
 @output_option
 def undo(operation_id: str, wait: bool, timeout: float, output: str) -> int:
-    """Take enable-tasks or disable-tasks back, by another operation."""
+    """Turn back what enable-tasks or disable-tasks has changed, by another operation."""
     remote = Remote.of_environment()
     answer = remote.post(f"/bulk/{segment(operation_id)}/undo")
     if wait:

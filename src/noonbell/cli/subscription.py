@@ -109,7 +109,7 @@ def create(
 @click.argument("name")
 @click.option("--from", "goes_on", metavar="PLACE", help="now, oldest, the id of an event, or a moment [where it was].")
 def enable(name: str, goes_on: str | None) -> None:
-    """Deliver again, from where it was or from another place."""
+    """Start deliveries again, from where they stopped or from another place."""
     place = {} if goes_on is None else {"from": goes_on}
     Remote.of_environment().call("PATCH", _path(name), {"active": True, **place})
     talk(f"enabled {name}")
@@ -118,7 +118,7 @@ def enable(name: str, goes_on: str | None) -> None:
 @subscription_command.command("disable")
 @click.argument("name")
 def disable(name: str) -> None:
-    """Deliver nothing; its position stands."""
+    """Stop deliveries; the subscription keeps its position in the stream of events."""
     Remote.of_environment().call("PATCH", _path(name), {"active": False})
     talk(f"disabled {name}")
 

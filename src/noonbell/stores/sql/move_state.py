@@ -72,7 +72,7 @@ def check_own(q: Dialect, token: str, *phases: MovePhase | None) -> Work[None]:
     """Raises InvalidState where the store is not in one of these phases of this move: two processes are at it."""
     rows = yield Fetch(f"select move_phase, move_token from installation where one = 1{q.lock}")
     if not rows or rows[0][1] != token or rows[0][0] not in phases:
-        raise InvalidState("another process has finished this, or has begun it anew")
+        raise InvalidState("another process has finished this move or restore, or has begun it again")
 
 
 def write(phase: MovePhase | None, **more: Any) -> Work[None]:
