@@ -14,15 +14,15 @@ from noonbell.web.page import post
 
 
 @dataclass(frozen=True, slots=True)
-class Views:
+class ListViews:
     shared: list[SavedView]
-    """None for a token with a scope: filters name tasks and labels of others."""
+    """Empty for a token with a scope: filters name tasks and labels of others."""
     here: str
     """The query of the list that is shown."""
 
 
-async def of(ctx: PageContext, room: ViewedList) -> Views:
-    return Views(await ctx.services.views.all(room) if ctx.sees_all else [], of_list(ctx.request.url.query))
+async def of(ctx: PageContext, room: ViewedList) -> ListViews:
+    return ListViews(await ctx.services.views.all(room) if ctx.sees_all else [], of_list(ctx.request.url.query))
 
 
 async def save(ctx: PageContext) -> Response:
