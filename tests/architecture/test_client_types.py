@@ -13,7 +13,8 @@ from typing import Any, get_type_hints
 import pytest
 
 from noonbell.client import types
-from noonbell.client.calls import ApiCall, ApiCalls
+from noonbell.client.calls import ApiCalls
+from noonbell.client.transport import ApiCall
 from noonbell.clock import Instant
 from noonbell.fields import example, table
 from noonbell.model.event import Event

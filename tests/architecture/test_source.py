@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -118,3 +119,38 @@ def test_other_uses_of_time_are_not_taken_for_it(text):
 @pytest.mark.parametrize("text", ["import pickle", "from pickle import loads", "eval('1')", "import dill.source"])
 def test_unsafe_code_is_seen(text):
     assert unsafe_lines(ast.parse(text)) == [1]
+
+
+def test_a_public_class_name_stands_for_one_class():
+    classes = defaultdict(list)
+    for path in FILES:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                classes[node.name].append(f"{path.relative_to(SOURCE)}:{node.lineno}")
+    assert {name: places for name, places in classes.items() if len(places) > 1} == {}
+
+
+def test_no_file_has_more_than_800_lines_and_no_function_more_than_60():
+    assert [str(path) for path in FILES if path.read_text(encoding="utf-8").count("\n") > 800] == []
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    assert places(lambda tree: [n.lineno for n in ast.walk(tree) if isinstance(n, functions) and length(n) > 60]) == []
+
+
+def length(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def test_no_line_of_a_template_is_wider_than_160_characters():
+    templates = sorted(SOURCE.rglob("*.html"))
+    assert templates
+    wide = [(path.name, line) for path in templates for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [(name, line[:80]) for name, line in wide if len(line) > 160] == []
+
+
+def test_no_attribute_is_made_up_where_it_is_asked_for():
+    """A `__getattr__` hides from an editor where a call goes. A package's own may name what it imports late."""
+
+    def made_up(tree: ast.Module) -> list[int]:
+        return [n.lineno for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "__getattr__"]
+
+    assert places(made_up, but=("__init__.py",)) == []

@@ -1,28 +1,38 @@
-"""One call to a server, with what the standard library has. Errors of the server come out as the errors they were."""
+"""One call to a server: what a method of the client asks for, and how it is sent with what the standard library has. Errors of
+the server come out as the errors they were.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
 import json
+import re
 import socket
 import ssl
 import threading
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, overload
 
 from noonbell import errors
-from noonbell.errors import NoonbellError
+from noonbell.errors import InvalidArgument, NoonbellError
 
 if TYPE_CHECKING:
+    from noonbell.client import AsyncClient, Client
     from noonbell.client.types import EventJson
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 BASE: Final = "/api/v1"
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 PATIENCE: Final = 60.0
 """Seconds that an answer may take."""
+
+_PLACE = re.compile(r"\{(\w+)\}")
+_QUERIED: Final = ("GET", "DELETE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +50,90 @@ def listening(after: str | None, filters: Mapping[str, Any]) -> ClientRequest:
     """The call for the event stream, from the event with the id `after` on."""
     headers = {"accept": "text/event-stream", **({"last-event-id": after} if after else {})}
     return ClientRequest("GET", f"{BASE}/events", filters, headers=headers)
+
+
+class ApiCall(Generic[P, R]):
+    """A method of the client, told by an address."""
+
+    def __init__(self, method: str, path: str, *, base: str = BASE, summary: str = "") -> None:
+        self.method, self.path, self.base, self._summary = method, path, base, summary
+        self._places = _PLACE.findall(path)
+        self._name = ""
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, client: None, owner: type[Any]) -> ApiCall[P, R]: ...
+    @overload
+    def __get__(self, client: Client, owner: type[Any]) -> Callable[P, R]: ...
+    @overload
+    def __get__(self, client: AsyncClient, owner: type[Any]) -> Callable[P, Coroutine[Any, Any, R]]: ...
+
+    def __get__(self, client: Client | AsyncClient | None, owner: type[Any]) -> Any:
+        if client is None:
+            return self
+
+        def call(*places: Any, **named: Any) -> Any:
+            return client._carry_out(self.ask(places, named))
+
+        call.__name__ = self._name
+        call.__doc__ = f"{self._summary}: {self.method} {self.base}{self.path}"
+        return call
+
+    def ask(self, places: tuple[Any, ...], named: Mapping[str, Any]) -> ClientRequest:
+        if len(places) != len(self._places):
+            what = ", ".join(self._places) or "no argument without a name"
+            raise InvalidArgument(f"{self._name} takes {what}; {len(places)} were given")
+        path = self.path
+        for name, value in zip(self._places, places, strict=True):
+            path = path.replace(f"{{{name}}}", urllib.parse.quote(str(value), safe=""), 1)
+        rest = {name.removesuffix("_"): value for name, value in named.items()}
+        body, query, version = rest.pop("body", None), rest.pop("query", {}), rest.pop("if_match", None)
+        if self.method in _QUERIED:
+            query = {**query, **{name: _plain(value) for name, value in rest.items()}}
+        elif rest:
+            body = {**(body or {}), **rest}
+        headers = {} if version is None else {"if-match": f'"{version}"'}
+        return ClientRequest(self.method, self.base + path, query, body, headers)
+
+
+class PlainCall(ApiCall[P, R]):
+    """One whose named arguments are all fields of its body, and whose other argument is one more."""
+
+    def __init__(self, method: str, path: str, *, field: str, summary: str = "") -> None:
+        super().__init__(method, path, summary=summary)
+        self._field = field
+
+    def ask(self, places: tuple[Any, ...], named: Mapping[str, Any]) -> ClientRequest:
+        if len(places) > 1:
+            raise InvalidArgument(f"{self._name} takes {self._field}; {len(places)} were given")
+        return ClientRequest(
+            self.method, self.base + self.path, {}, {**dict.fromkeys((self._field,), *places), **named}, {}
+        )
+
+
+def api_call(
+    method: str, path: str, *, base: str = BASE
+) -> Callable[[Callable[Concatenate[Any, P], R]], ApiCall[P, R]]:
+    """Decorates what says how a method is called; its body is the endpoint's."""
+
+    def made(declared: Callable[Concatenate[Any, P], R]) -> ApiCall[P, R]:
+        return ApiCall(method, path, base=base, summary=declared.__doc__ or "")
+
+    return made
+
+
+def plain_call(method: str, path: str, *, field: str) -> Callable[[Callable[Concatenate[Any, P], R]], ApiCall[P, R]]:
+    def made(declared: Callable[Concatenate[Any, P], R]) -> ApiCall[P, R]:
+        return PlainCall(method, path, field=field, summary=declared.__doc__ or "")
+
+    return made
+
+
+def _plain(value: Any) -> Any:
+    """As a query says it."""
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 class Transport:

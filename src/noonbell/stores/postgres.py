@@ -134,9 +134,7 @@ _KEEPS_PLANS_FROM = 4
 _FIRST_CALLS = 3
 """Calls of the fast path that take an ordinary connection which is open: a script may never make another one."""
 _PLANS_KEPT = 30.0
-"""Seconds. Which of two indexes serves a table of a few rows is a matter of chance: a plan must not outlive that state
-for long.
-"""
+"""Seconds. Which of two indexes a plan for a table of a few rows takes is left to chance: it is not kept for long."""
 _PATIENCE = 10.0
 """Seconds that a statement may take, and that a server which holds still can keep a caller waiting."""
 _STARTED = "extract(epoch from pg_postmaster_start_time())::text"
@@ -206,9 +204,7 @@ class PostgresStore(PartitionedHistory):
         self._audit_head: Head | None = None
         """The last entry of the audit log that this node wrote."""
         self._server: str | None = None
-        """Behind a pooler: when the server started that has what is remembered of the store. Another one may take its
-        place, and no connection ends.
-        """
+        """Behind a pooler: when the server started. Another one may take its place, and no connection ends."""
         self._planned_at: dict[int, float] = {}
         """When (monotonic) the plans of these connections, by the server's process, were last thrown away."""
 
@@ -314,9 +310,7 @@ class PostgresStore(PartitionedHistory):
         return await super()._create_each(new)
 
     async def _create_at_once(self, new: Sequence[NewTask]) -> list[Task | NoonbellError] | None:
-        """Create the tasks in one statement. None: one of them cannot have its name or external id, and nothing is
-        written.
-        """
+        """Create the tasks in one statement. None: one cannot have its name or external id; nothing is written."""
         numbers, now = await self._new_tasks_numbers(len(new))
         tasks = [task_changes.new_task(each, TaskId(id_), now) for each, id_ in zip(new, numbers, strict=True)]
         inserts = await drive(lambda: inserts_of(task_changes.insert_new(tasks, now)), self._new_ids)

@@ -11,7 +11,8 @@ import pytest
 from integration.api.serving import JOB, Api
 from noonbell.client import AsyncClient, Client
 from noonbell.client import types as client_types
-from noonbell.client.calls import ApiCall, ApiCalls
+from noonbell.client.calls import ApiCalls
+from noonbell.client.transport import ApiCall
 from noonbell.errors import InvalidArgument, NotFound, StoreUnavailable, VersionConflict
 from services.ports import reserved_port
 
