@@ -58,7 +58,7 @@ class Misfire:
 
 def most_kept(spec: TaskSpec, schedule: Schedule, cap: int) -> int:
     """How many of the newest due slots can count at most. `cap` is what FIRE_NOW is held to."""
-    if schedule.kind == "once" or schedule.is_fixed_delay:
+    if schedule.is_single or schedule.is_fixed_delay:
         return 1
     match spec.misfire_policy:
         case MisfirePolicy.FIRE_NOW:
@@ -93,7 +93,7 @@ def all_dropped(due: Due) -> Misfire:
 
 def _runs_late(spec: TaskSpec, schedule: Schedule) -> bool:
     """Whether the newest due slot runs however late it is."""
-    if schedule.kind == "once":
+    if schedule.is_single:
         return schedule.run_if_late
     return schedule.is_fixed_delay or spec.misfire_policy is not MisfirePolicy.SKIP
 

@@ -78,7 +78,7 @@ def begin(
     placed = Placement(schedule, days_of(spec, new.rules), bounds)
     if schedule.is_fixed_delay:
         return Beginning(None, None)
-    if schedule.kind == "once":
+    if schedule.is_single:
         return _once(spec, new, placed, now, accounted_to, use)
     after = slot_of(now) if accounted_to == NEVER else max(slot_of(now), slot_of(accounted_to))
     old = None

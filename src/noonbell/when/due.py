@@ -61,9 +61,9 @@ def first(schedule: Schedule, bounds: Bounds, after: int) -> int | None:
 def initial(schedule: Schedule, bounds: Bounds, now: int) -> int | None:
     """The cursor of a task that is created, enabled or rescheduled at `now`.
 
-    Only future slots, except for `once`: its moment counts even if it has passed, or is now.
+    Only future slots, except for a single one: its moment counts even if it has passed, or is now.
     """
-    if schedule.kind == "once":
+    if schedule.is_single:
         found = schedule.next(now)
         return _within(schedule.previous(now + 1) if found is None else found, bounds)
     return first(schedule, bounds, now)

@@ -59,6 +59,7 @@ class Interval:
     """fixed_rate: anchor + k * step for k >= 1. fixed_delay: each slot is a step after the end of the run before."""
 
     kind: ClassVar[str] = "interval"
+    is_single: ClassVar[bool] = False
     Spec: ClassVar = IntervalSpec
 
     every: int

@@ -30,6 +30,7 @@ class Once(CalendarKind):
     """`at` is None only in a spec that says "now" and was not normalised yet: it has no slot."""
 
     kind: ClassVar[str] = "once"
+    is_single: ClassVar[bool] = True
     Spec: ClassVar = OnceSpec
 
     at: int | None

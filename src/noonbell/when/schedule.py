@@ -104,13 +104,18 @@ class Schedule(Protocol):
         ...
 
     @property
+    def is_single(self) -> bool:
+        """It has one slot, which counts even if it has passed when the task is made: misfire policies do not ask about it."""
+        ...
+
+    @property
     def is_fixed_delay(self) -> bool:
         """Each slot depends on the end of the run before it: ask `after_run`, not `next`."""
         ...
 
     @property
     def run_if_late(self) -> bool:
-        """False only for `once` that would rather not run than run late."""
+        """False only for a single slot that would rather not run than run late."""
         ...
 
     def next(self, after: int) -> int | None:
@@ -147,6 +152,7 @@ class CalendarKind:
 
     __slots__ = ()
 
+    is_single: ClassVar[bool] = False
     is_fixed_delay: ClassVar[bool] = False
 
     @property

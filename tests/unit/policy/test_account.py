@@ -115,7 +115,7 @@ def test_a_year_of_missed_seconds_is_one_range_and_a_hundred_runs():
 class Uncountable:
     """A schedule that can only be walked, as a kind of a third party might be."""
 
-    kind, repeat, is_fixed_delay, run_if_late = "odd", None, False, True
+    kind, repeat, is_single, is_fixed_delay, run_if_late = "odd", None, False, False, True
 
     def next(self, after):
         return after + 1 + after % 2
