@@ -111,13 +111,13 @@ class ListenerRegistry(ABC):
 
     @abstractmethod
     async def leave(self) -> None:
-        """Take `own` back. What fails is left to the others to clean."""
+        """Remove this process from the registry. Where that fails, the others remove it."""
 
     @abstractmethod
     async def close(self) -> None: ...
 
     def forget(self, name: str) -> None:
-        """Its socket is dead: no later call of `listeners` finds it."""
+        """Remove a listener whose socket is dead: no later call of `listeners` finds it."""
         del name  # nothing to do where dead ones go by themselves
 
 
@@ -394,7 +394,7 @@ def _bind_in(folder: Path, path: str) -> socket.socket:
 
 
 def _check_private(folder: Path | str) -> os.stat_result:
-    """PermissionError where another user could have put sockets there, or can reach those that are there."""
+    """Raises PermissionError where another user could have put sockets there, or can reach those that are there."""
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise PermissionError(f"{folder} is not a folder of this user alone")

@@ -151,8 +151,8 @@ class PartitionedHistory(ConcurrentIndexes):
 
 @contextlib.contextmanager
 def _put_off() -> Iterator[None]:
-    """Who reads a table for long, as a dump does, keeps its partitions as they are. The store is well: the next look
-    tries again.
+    """Leave partitions as they are where another session uses them for long, as a dump does: the next look tries
+    again.
     """
     try:
         yield
@@ -209,7 +209,7 @@ def _is_there(q: Dialect, part: Part) -> Work[bool]:
 
 
 def _may_go(q: Dialect, part: Part, before: Instant) -> Work[bool]:
-    """Every run of it ended before, and so did what belongs to the same family."""
+    """Whether every run of the partition ended before, and so did all that belongs to the same families."""
     name, ends = partitions.named(q, part.name), _ends(part)
     stays = (
         (

@@ -175,7 +175,7 @@ def _bounds(low: int | None, high: int | None) -> str:
 
 
 def _make(q: Dialect, table: str, suffix: str, low: int | None, high: int | None, like: str) -> Work[None]:
-    """A new partition, with the unique indexes that the partition `like` has."""
+    """Make a partition, with the unique indexes that the partition `like` has."""
     name = q.naming.table(f"{table}_{suffix}")
     yield Execute(f"create table {name} partition of {table} for values {_bounds(low, high)}{_FILL.get(table, '')}")
     for _, is_primary, is_unique, text in (yield from _indexes(q, like)):

@@ -117,7 +117,7 @@ class ConnectionPool:
         return self._pool.get_idle_size() + sum(map(_is_usable, self._idle))
 
     async def expire_connections(self) -> None:
-        """Each that is there now is closed when it is not in use any longer."""
+        """Close each connection that is there now, as soon as it is not in use."""
         await self._pool.expire_connections()
         self._uses_left.clear()
         await self._return(len(self._idle))

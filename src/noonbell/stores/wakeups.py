@@ -176,7 +176,7 @@ class PushedWakeup(PolledWakeup, ABC):
 
     @property
     def is_connected(self) -> bool:
-        """Signals of other processes are heard."""
+        """Whether signals of other processes arrive."""
         return self._connected.is_set()
 
     @property
@@ -260,7 +260,7 @@ class PushedWakeup(PolledWakeup, ABC):
         return not self._outbox
 
     def _send_again(self) -> None:
-        """The connection is gone, and with it perhaps what was under way: the next one carries it."""
+        """Keep what was under way for the next connection: this one is gone, and perhaps that with it."""
         self._outbox |= self._under_way
         self._under_way = set()
         if self._outbox:

@@ -391,7 +391,7 @@ def note_ended(q: Dialect, now: Instant, ended: Sequence[tuple[Live, RunStatus, 
 
 
 def note_given_back(handed: Sequence[Live]) -> Work[None]:
-    """These runs wait again: while they do, they count as no task's last run."""
+    """Record that these runs wait again: while they do, they count as no task's last run."""
     for live in handed:
         yield Execute(
             "update rounds set status = 'SCHEDULED' where task_id = :task and run_id = :run",

@@ -400,7 +400,7 @@ def _usual(task_id: int) -> Work[float | None]:
 
 
 def notice_workers() -> Work[int]:
-    """Tell of workers that have fallen silent, and of those that are back, each once; how many of both."""
+    """Write an event for each worker that has fallen silent or is back, each once; return how many of both."""
     now = yield Now()
     silent = yield Fetch(
         "select w.id, w.incarnation, w.heartbeat_at from workers w left join worker_losses l on l.worker_id = w.id"

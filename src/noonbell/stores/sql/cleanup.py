@@ -233,7 +233,7 @@ def clean_rest(
 
 
 def _joins_without_a_run(q: Dialect, before: Instant, limit: int) -> Work[int]:
-    """Those that ended because their task was off. The others go with the run that they made."""
+    """Remove joins that ended because their task was off. The others go with the run that they made."""
     rows = yield Fetch(
         "select id from joins where run_id is null and due_at is null and id < :before order by id limit :limit",
         {"before": floor_at(before), "limit": limit},
@@ -294,7 +294,7 @@ def _deleted_tasks(q: Dialect, before: Instant, limit: int) -> Work[int]:
 
 
 def _silent_workers(q: Dialect, before: Instant, limit: int) -> Work[int]:
-    """Workers that never said goodbye."""
+    """Remove workers that never said that they stop."""
     rows = yield Fetch(
         "select id from workers where heartbeat_at < :before order by id limit :limit",
         {"before": before, "limit": limit},

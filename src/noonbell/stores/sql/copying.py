@@ -102,7 +102,7 @@ def batched() -> list[CopiedTable]:
 
 
 def read_after(table: CopiedTable, after: Key | None, limit: int) -> Work[list[Row]]:
-    """Rows in the order of their keys."""
+    """Read rows in the order of their keys."""
     order = ", ".join(map(quoted, table.key))
     where, params = _beyond(table, after)
     sql = f"select {', '.join(table.quoted)} from {table.name}{where} order by {order} limit :limit"

@@ -131,7 +131,9 @@ def refuse_cycles(
 
 
 def save(q: Dialect, now: Instant, turned: Sequence[tuple[Task | None, Task]]) -> Work[None]:
-    """From each first version to its second: edges replaced where `after` changed, joins ended where the task is off."""
+    """Write the change from each first version to its second: edges are replaced where `after` changed, joins end
+    where the task is off.
+    """
     changed = [(old, new) for old, new in turned if (None if old is None else old.spec.after) != new.spec.after]
     replaced = [new.id for old, new in changed if old is not None and old.spec.after is not None]
     if replaced:

@@ -319,7 +319,9 @@ def fit_together(settlements: Sequence[Settlement]) -> bool:
 
 
 def settle_plain(q: Dialect, cache: TaskView, settlements: Sequence[Settlement]) -> Work[list[SettleResult]]:
-    """What is not as its settlement says goes the long way, which says and records why."""
+    """Settle the ordinary runs of a batch. One that is not as its settlement says goes the long way, which says and
+    records why.
+    """
     params: dict[str, Any] = {"ids": q.pack([settlement.run_id for settlement in settlements])}
     mine = ""
     if settlements[0].worker_id is not None:

@@ -432,7 +432,7 @@ def _ended(ending: Ending, known: Known) -> tuple[EndedRun, TaskSpec]:
 
 
 def _cancel_waiting(q: Dialect, cache: TaskView, now: Instant, task_id: int) -> Work[None]:
-    """The task has lost its right to run: what still waits does not start; what is under way may finish."""
+    """Cancel the runs that wait: their task has lost its right to run. What is under way may finish."""
     rows = yield from load_where(q, OF_TASK, task=task_id)
     waiting = [row for row in rows if not row.started]
     endings = yield from canceled(q, waiting, "its task is in ERROR", {"kind": "canceled", "why": "error"})
@@ -533,7 +533,7 @@ _DONE: Final = report_of(None, {"published": True}, None, None)
 
 
 def after_birth(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[NewRun]) -> Work[None]:
-    """Of these runs, just written, those that are due and need no worker are over."""
+    """End those of these new runs that are due and need no worker."""
     due = [n.id for n in new_runs if n.skip_reason is None and n.run_at <= now and is_event_only(n.task.spec)]
     yield from finish_event_only(q, cache, now, due)
 

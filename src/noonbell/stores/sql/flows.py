@@ -765,7 +765,7 @@ def _end(flow: _Flow, found: Sequence[StepState]) -> FlowEnd:
 
 
 def close(q: Dialect, now: Instant, run_ids: Sequence[int]) -> Work[None]:
-    """These flows are over: what has not ended in them never will."""
+    """End what is still open in these flows: they are over."""
     if not run_ids:
         return
     listed = {"ids": q.pack(sorted(run_ids))}

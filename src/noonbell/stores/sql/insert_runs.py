@@ -175,7 +175,7 @@ def load_facts(q: Dialect, tasks: Sequence[Task]) -> Work[dict[int, Facts]]:
 
 
 def insert_runs(q: Dialect, cache: TaskView, now: Instant, new_runs: Sequence[NewRun]) -> Work[None]:
-    """Write them all. Ids are given here, in order."""
+    """Insert the rows of all these runs. They get their ids here, in order."""
     if not new_runs:
         return
     ids = yield NewIds(len(new_runs))

@@ -369,7 +369,7 @@ def _state(row: Live) -> int:
 
 
 def _hold(q: Dialect, ids: Collection[int]) -> Work[dict[int, _Key]]:
-    """Until the end of the transaction, in the order of their ids."""
+    """Lock the rows of these keys until the end of the transaction, in the order of their ids."""
     rows = yield from q.fetch_by(f"select {_COLUMNS} from run_keys", "id", ids, f" order by id{q.lock}")
     return {row[0]: _Key(*row) for row in rows}
 
@@ -430,7 +430,7 @@ def _go_on(q: Dialect, cache: TaskView, held: Sequence[_Key], gates: GateChanges
 
 
 def _let_in(q: Dialect, held: Sequence[_Key], gates: GateChanges) -> Work[dict[int, str]]:
-    """The heads of these lines, as many as there is room for; and of each the queue where it stands."""
+    """Let in the heads of these lines, as many as there is room for; return the queue where each of them stands."""
     if not held:
         return {}
     heads = yield from _heads(q, held)

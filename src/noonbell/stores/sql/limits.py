@@ -432,7 +432,9 @@ def queue_scope(name: str) -> str:
 
 
 def rate_scope(row: Live) -> str:
-    """Under which the rate limit of its queue counts a run. A queue has one task of calls, so the task stands for it."""
+    """The name under which the rate limit of its queue counts a run. A queue has one task of calls, so the task
+    stands for it.
+    """
     return f"call:{row.task_id}:{row.rate_key}" if row.flags & RunFlag.RATED else queue_scope(row.queue)
 
 

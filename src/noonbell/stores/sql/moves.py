@@ -16,7 +16,7 @@ from noonbell.stores.sql.statement import UpdateMany, Work
 
 
 def move(q: Dialect, cache: TaskView, pairs: Sequence[tuple[Live, Live]]) -> Work[None]:
-    """From each first row to its second. Places at gates and keys are given up and taken accordingly."""
+    """Change each first row to its second. Places at gates and keys are given up and taken accordingly."""
     if not pairs:
         return
     rows = [(after.run_id, *(getattr(after, column) for column in MOVED)) for _, after in pairs]

@@ -30,7 +30,7 @@ _ALL: Final = ""
 
 
 def sample(q: Dialect) -> Work[float]:
-    """Take the sample of the present minute, if it has none; how many seconds of it are left."""
+    """Take the sample of the present minute, if it has none; return how many seconds of the minute are left."""
     now = yield Now()
     left: float = (MINUTE.begin(now) + MINUTE.length - now) / SECOND
     first, last = ("insert ignore", "") if q.name == "mysql" else ("insert", " on conflict do nothing")

@@ -171,7 +171,9 @@ def is_due() -> Work[bool]:
 
 
 def fold(q: Dialect, limit: int) -> Work[tuple[int, set[int]]]:
-    """Add up to `limit` deltas to the sums; how many there were, and of which tasks. 0 where another node is at it."""
+    """Add up to `limit` deltas to the sums; return how many there were, and of which tasks. 0 where another node does
+    it.
+    """
     if not (yield Fetch(f"select phase from rollup_state where one = 1{q.skip_locked}")):
         return 0, set()
     rows = yield Fetch("select id, data from rollup_deltas order by id limit :limit", {"limit": limit})
@@ -264,7 +266,7 @@ def forget(q: Dialect, limit: int) -> Work[int]:
 
 
 def _remove(q: Dialect, span: Span, since: int, until: int, limit: int) -> Work[int]:
-    """Rows that begin in this stretch, up to `limit` of them."""
+    """Remove the rows that begin in this stretch, up to `limit` of them."""
     rows = yield Fetch(
         "select id from rollups where seconds = :seconds and at >= :since and at < :until order by at limit :limit",
         {"seconds": span.length // SECOND, "since": since, "until": until, "limit": limit},

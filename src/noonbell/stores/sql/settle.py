@@ -93,7 +93,7 @@ def settle(q: Dialect, cache: TaskView, settlements: Sequence[Settlement]) -> Wo
 def apply(
     q: Dialect, cache: TaskView, now: Instant, rows: dict[int, Live], settlements: Sequence[Settlement]
 ) -> Work[list[SettleResult]]:
-    """Settle against rows that the caller holds."""
+    """Settle runs whose rows the caller has locked."""
     answers: list[SettleResult] = []
     changes = _Changes()
     settled: set[int] = set()

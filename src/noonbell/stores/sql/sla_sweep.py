@@ -54,7 +54,7 @@ _KEPT = 91 * 86_400 * SECOND
 
 
 def sweep(q: Dialect, cache: TaskView, limit: int) -> Work[SlaSwept]:
-    """Judge up to `limit` runs whose turn it is."""
+    """Judge up to `limit` runs whose deadline has passed."""
     now = yield Now()
     rows = yield Fetch(
         f"select {WATCH.select()} from sla_watches where at <= :now order by at limit :limit{q.skip_locked}",
@@ -175,7 +175,7 @@ class _Forecast:
 
 
 def figures_of(q: Dialect, kind: Scope, name: str, now: Instant, length: int) -> Work[Figures]:
-    """Over this long up to now."""
+    """The figures of this span, up to now."""
     stretch = stretch_of(now - length, now + 1, now)
     found = yield from rollups.rollups(q, kind, stretch, names=[name])
     return found[0].figures if found else Figures()
@@ -309,7 +309,7 @@ def judge_ratios(q: Dialect, cache: TaskView, task_ids: Iterable[int]) -> Work[i
 
 
 def forget_breaches(q: Dialect, now: Instant, limit: int) -> Work[int]:
-    """Breaches older than the figures beside which they are shown."""
+    """Remove breaches that are older than the figures beside which they are shown."""
     rows = yield Fetch(
         "select id from sla_breaches where deadline < :before order by deadline limit :limit",
         {"before": now - _KEPT, "limit": limit},

@@ -765,7 +765,9 @@ class SqlStore(TransitionRunner):
 
     @abstractmethod
     def snapshot(self) -> AbstractAsyncContextManager[Callable[[Callable[[], Work[Any]]], Awaitable[Any]]]:
-        """What reads one moment of the store, however long it takes while others write. One call at a time."""
+        """A connection that reads one moment of the store, however long it takes while others write. One call at a
+        time.
+        """
 
     async def copy_from(self, other: SqlStore) -> bool:
         """Take over every row of `other`; False, and nothing is written, if there are rows here already. Not part of the port.

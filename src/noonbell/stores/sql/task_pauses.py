@@ -60,7 +60,9 @@ def resume_due(q: Dialect, cache: TaskView, limit: int, sign: Sign = unsigned) -
 
 
 def _is_over(task: Task, now: Instant) -> bool:
-    """False where another sweep was quicker, or an operator has resumed, deleted or paused it anew."""
+    """Whether this sweep ends the pause: False where another one was quicker, or an operator has changed the task
+    meanwhile.
+    """
     is_paused = task.status is TaskStatus.DISABLED and task.deleted_at is None and task.pause is not None
     return is_paused and task.pause.until is not None and task.pause.until <= now  # type: ignore[union-attr]
 

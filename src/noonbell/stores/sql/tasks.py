@@ -219,7 +219,7 @@ def under_revision(task: Task, wanted: TaskChange, revision: Revision, now: Inst
 
 
 def insert_new(tasks: Sequence[Task], now: Instant) -> Work[None]:
-    """The rows of tasks that are made now."""
+    """Insert the rows of new tasks."""
     rows = []
     for task in tasks:
         names = (task.spec.name, task.spec.external_id)
@@ -301,7 +301,7 @@ def _refuse_cycles(
 
 
 def refuse_all(refused: Mapping[int, NoonbellError]) -> None:
-    """Raises an error of the kind of the first, which names all of them by their places in the list."""
+    """Raise an error of the kind of the first one, which names all of them by their places in the list."""
     if not refused:
         return
     details: dict[str, str] = {}
