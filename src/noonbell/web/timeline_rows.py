@@ -333,7 +333,7 @@ class Crowd:
 
 
 def wanted_jitter(tasks: int) -> int:
-    """Seconds that spread so many tasks: about five to each."""
+    """Seconds over which jitter would spread these tasks: about five for each."""
     return min(600, max(30, 5 * tasks))
 
 
