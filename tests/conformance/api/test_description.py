@@ -122,6 +122,8 @@ async def world() -> AsyncIterator[World]:
             "delivery_id": str(delivery),
             "calendar": "china",
             "token": "nobody",
+            "of": "tasks",
+            "view": "a view",
             "callback_token": str(lease.callback_token),
         }
         yield World(api, headers, await api.good("GET", "//openapi.json", headers=headers), places)
