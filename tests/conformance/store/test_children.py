@@ -329,6 +329,21 @@ async def test_a_retry_keeps_what_succeeded_and_makes_anew_what_failed(store: St
     assert await spawn(store, await claim_one(store), 3) == [first, second, third]
 
 
+async def test_a_child_that_a_retry_kept_and_that_fails_then_is_not_made_anew_by_the_resumed_attempt(store: Store):
+    lease, children = await family(store, 3, retry_policy=RetryPolicy(max_retries=3))
+    await done(store, retry(lease, 0))
+    held = {one.run_id: one for one in await claim(store)}
+    retried = held[lease.run_id]
+    assert await spawn(store, retried, 2) == children[:2]
+    await done(store, gather(retried))
+    for settled in (fail(held[children[0]]), fail(held[children[2]]), finish(held[children[1]])):
+        await done(store, settled)
+    resumed = await claim_one(store)
+    assert await spawn(store, resumed, 2) == children[:2]
+    assert (await spawn(store, resumed, 1, first=2))[0] not in children  # this retry asks for it for the first time
+    await sound(store)
+
+
 async def test_canceling_the_parent_cancels_its_children_and_theirs(store: Store):
     lease, children = await family(store)
     inner = (await claim(store, "w2"))[0]

@@ -2,7 +2,7 @@
 
 The position says which child it is: the n-th that the attempt asks for. An attempt that asks again, after it was parked or its
 worker was lost, gets the child that is there. A retry of the job keeps the children that succeeded or are under way; one that
-failed is made anew.
+failed is made anew. A child that a retry kept is that retry's: if it fails afterwards, the attempt that resumes gets it as it is.
 
     K31  died before the commit   no child was made; the next attempt asks again
     K31  died after it            the next attempt gets the children that were made
@@ -50,6 +50,7 @@ def spawn(
     tasks = yield from _tasks(q, cache, requests)
     there = yield from _there(q, run_id, requests)
     made: dict[int, NewRun] = {}
+    kept: list[int] = []
     answers: list[RunId | NewRun] = []
     now = yield Now()
     counts = yield from publishing.counts_of(q, {known.task.id: known for known in tasks.values()})
@@ -58,8 +59,11 @@ def spawn(
         child = there.get(request.position)
         if child is not None:
             _check_same(request, tasks[request.task], child)
-            if not (child.status in FINAL and child.status not in SUCCEEDED and child.retry_count < live.retry_count):
+            is_of_before = child.retry_count < live.retry_count
+            if not (is_of_before and child.status in FINAL and child.status not in SUCCEEDED):
                 answers.append(child.run_id)
+                if is_of_before:
+                    kept.append(request.position)
                 continue
         new_run = _new_run(tasks[request.task], now, request, counts)
         new_run.parent_id, new_run.parent_key = run_id, parent[0]
@@ -67,6 +71,11 @@ def spawn(
         new_run.trace_id = request.trace_id or parent[1]
         made[request.position] = new_run
         answers.append(new_run)
+    if kept:
+        yield Execute(
+            f"update children set retry_count = :retry_count where run_id = :id and {q.ids('position', 'positions')}",
+            {"id": run_id, "retry_count": live.retry_count, "positions": q.pack(sorted(kept))},
+        )
     if made:
         yield from _write(q, cache, now, live, made, [position for position in made if position in there])
     return [answer.id if isinstance(answer, NewRun) else answer for answer in answers]
