@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 from integration.web.asking import get
+from noonbell.clock import Instant
 from noonbell.model.access import AuditAction
+from noonbell.model.alert import AlertState, AlertStep
 from noonbell.stores.sql.events import tell
 
 
@@ -73,9 +75,19 @@ async def test_system_events_name_what_they_are_about_and_tell_times_and_alerts_
     await api.good("POST", "/subscriptions", {"name": "hook", "url": "http://127.0.0.1:8099/"}, 201)
     await api.good("POST", "/queues/mail/pause")
     said = {"worker": "w 1", "run": 7}
-    alert = {"rule": "r", "message": "worker w 1 was lost with run 7", "code": "worker_lost", "facts": said, "count": 1}
+    lost_with = AlertState(
+        rule="r",
+        subject="w",
+        since=Instant(1),
+        message="worker w 1 was lost with run 7",
+        code="worker_lost",
+        facts=said,
+    )
+    before = AlertState(rule="r", subject="x", since=Instant(1), message="from before there were codes")
+    duty = await api.store.take_duty("alerts", "me", 60)
+    step = AlertStep(told=[("alert.raised", lost_with), ("alert.raised", before)])
+    assert await api.store.alert(duty, duty.position, step)
     lost = {"worker_id": "w 1", "heartbeat_at": 1_767_261_600_000_000}
-    await api.store._write(lambda _: tell("alert.raised", [(None, None, alert)]))
     await api.store._write(lambda _: tell("worker.lost", [(None, None, lost)]))
     await api.store.events(0)  # numbers what was written
     for lang, calendar, hook, told in (
@@ -88,4 +100,5 @@ async def test_system_events_name_what_they_are_about_and_tell_times_and_alerts_
         assert 'href="./queues/mail">mail</a>' in text
         assert 'href="./workers/w%201">w 1</a>' in text
         assert f"message: {told}" in text
+        assert "message: from before there were codes" in text
         assert "1767261600000000" not in text

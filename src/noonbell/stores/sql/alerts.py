@@ -219,6 +219,7 @@ def alert(q: Dialect, duty: LeaderLease, position: int, step: AlertStep) -> Work
     yield from _deliver(now, step.notices)
     for what, state in step.told:
         data = {"rule": state.rule, "subject": state.subject, "message": state.message, "count": state.count}
+        data |= {"code": state.code, "facts": state.facts} if state.code else {}
         yield from events.tell(what, [(state.task_id, state.run_id, data)])
     return True
 
