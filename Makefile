@@ -1,7 +1,7 @@
 # The front door. `make` prints what stands behind it.
 
 PYTHON ?= python3
-JOBS ?= 4
+JOBS ?= 5
 ARGS ?=
 
 BIN := .venv/bin
@@ -26,10 +26,10 @@ serve: setup ## Start scheduler, worker, API and dashboard; ARGS='--port 9000'
 test: setup ## Check and run the tests, both at once; ARGS='-k cron' narrows, JOBS=2 is gentler
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going check tests
 
-# More processes than cores: more than half of a test is waiting (decision 0061). A file of tests stays whole (tests/services/order.py). Bytecode,
-# with the rewritten asserts of the tests, is kept in build/. Tests that start `make` do not take part in our --jobs.
+# More processes than cores: many tests wait (tests/services/processes.py and order.py). Bytecode, with the rewritten asserts of the tests, is
+# kept in build/. Tests that start `make` do not take part in our --jobs.
 PYTEST := MAKEFLAGS= MFLAGS= PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache $(BIN)/python -m pytest \
-	-n $(JOBS) --dist loadfile --no-loadscope-reorder
+	--processes $(JOBS)
 
 # The few that fail are run once more, alone (decision 0110).
 tests: setup

@@ -15,7 +15,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from services import KINDS, Services, bytecode, new_folder, order, prepared, programs, thinned
+from services import KINDS, Services, bytecode, new_folder, prepared, processes, programs, thinned
 from services.brokers import Broker
 from services.databases import MysqlDatabases, PostgresDatabases, Prepare, redis_database
 from services.emptied import EmptiedMariadb, EmptiedPostgres, Lending
@@ -33,6 +33,10 @@ Fresh = Callable[..., str]
 """`fresh()` is the address of an empty database; `fresh(template, prepare)` of a copy of a prepared one."""
 
 
+def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
+    pluginmanager.register(processes)  # it has an option
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # A shell that starts the tests with `&` has SIGINT ignored, and every command would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -40,7 +44,6 @@ def pytest_configure(config: pytest.Config) -> None:
     bytecode.keep()
     prepared.keep()
     config.pluginmanager.register(thinned)
-    config.pluginmanager.register(order)
     if (handed := getattr(config, "workerinput", None)) is not None:
         config.stash[SERVICES] = Services(Path(handed["services_folder"]), handed["services_owner"])
         return

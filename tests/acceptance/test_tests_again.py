@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+ALONE = {"PYTHONPATH": str(ROOT / "tests"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 TESTS = """
 import pathlib
 import pytest
@@ -34,11 +35,16 @@ def test_broken(number):
 
 def run_of(folder: Path, *chosen: str, again: int = 10) -> tuple[int, str, list[str]]:
     (folder / "test_some.py").write_text(TESTS)
-    (folder / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
-    command = [str(ROOT / "tools/tests"), sys.executable, "-m", "pytest", "-q", *chosen]
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    command = [str(ROOT / "tools/tests"), sys.executable, "-m", "pytest", "-q", "-p", "services.processes", *chosen]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
-        command, cwd=folder, env={**kept, "TESTS_AGAIN": str(again)}, capture_output=True, text=True, check=False
+        command,
+        cwd=folder,
+        env={**kept, **ALONE, "TESTS_AGAIN": str(again)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.returncode, done.stdout + done.stderr, (folder / "log").read_text().split()
 

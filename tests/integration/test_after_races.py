@@ -25,7 +25,7 @@ from services.size import size
 pytestmark = pytest.mark.slow
 
 SLOTS = size(60, 400)
-ROUNDS = size(25, 150)
+ROUNDS = size(10, 150)
 
 
 def after(*tasks: Task) -> After:

@@ -1,8 +1,8 @@
-"""The order of the files in a run over several processes (`--dist loadfile`): each file stays whole, in one process.
+"""The stretches of tests that the processes of a run take, one after another (`processes`), and their order.
 
-Fixtures of a module (a node, a browser's window, five thousand tasks, the site, what mypy says) are then made once. Files go to processes
-in this order as these come free, so tests that wait for a second to pass run beside tests that compute, and the end of the run
-is made of short files: no process is left with a long one while the others have nothing to do.
+The tests of a file stay together where they share what is made once for them (a node, a browser's window, five thousand tasks); a longer file
+without such a thing is taken in parts. Half of the processes take stretches from the front, where tests are that wait for a second to pass or
+for a process to start, and half from the end, where tests compute; short ones are in the middle, so that all end at once.
 """
 
 from __future__ import annotations
@@ -13,27 +13,35 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-OVER_BY = {"acceptance": 0.7, "browser": 0.8, "integration": 0.9, "typing": 0.3}
-"""The part of the run over which the files of a folder are spread evenly; the files of all others over the whole."""
+FOLDERS = ("acceptance", "browser", "integration", "architecture", "security", "unit", "typing", "conformance")
+"""From those that wait most to those that compute most."""
+MOST = 60
+"""Tests of one stretch, where a file can be parted."""
+
+Stretch = list[int]
+"""Tests by their places among all that were collected."""
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if hasattr(config, "workerinput"):
-        items[:] = spread(items)
+def stretches(items: list[pytest.Item]) -> list[Stretch]:
+    files: dict[Path, Stretch] = defaultdict(list)
+    for index, item in enumerate(items):
+        files[item.path].append(index)
+    found: list[Stretch] = []
+    for path in sorted(files, key=rank):
+        tests = files[path]
+        most = len(tests) if any(map(shares, (items[index] for index in tests))) else MOST
+        found += [tests[start : start + most] for start in range(0, len(tests), most)]
+    return found
 
 
-def spread(items: list[pytest.Item]) -> list[pytest.Item]:
-    """In the order of their turns; tests of one file, and files of one folder, in the order that they had."""
-    files: dict[Path, list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        files[item.path].append(item)
-    folders: dict[str, list[Path]] = defaultdict(list)
-    for path in files:
-        folders[path.relative_to(TESTS).parts[0] if path.is_relative_to(TESTS) else ""].append(path)
-    turns = {
-        path: OVER_BY.get(folder, 1.0) * (number + 0.5) / len(paths)
-        for folder, paths in folders.items()
-        for number, path in enumerate(paths)
-    }
-    return [item for path in sorted(files, key=turns.__getitem__) for item in files[path]]
+def rank(path: Path) -> int:
+    """Of files of one folder the order stays that they had."""
+    folder = path.relative_to(TESTS).parts[0] if path.is_relative_to(TESTS) else ""
+    return FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS)
+
+
+def shares(item: pytest.Item) -> bool:
+    """Whether something is made for it that other tests of its file or class use too."""
+    fixtures = getattr(item, "_fixtureinfo", None)
+    used = fixtures.name2fixturedefs.values() if fixtures else ()
+    return any(each[-1].scope in ("module", "class", "package") for each in used if each)

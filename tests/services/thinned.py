@@ -1,12 +1,11 @@
 """What `make test` leaves to `make test-full` because a sibling shows the same: cases of one rule on one more store.
 
-A rule is code that all stores share; what is a store's own is its statements. So each test keeps all of its cases in one place and, wherever
-a store has statements of its own, a case at least. Which store or case that is goes by turns, and is the same in every run.
+A rule is code that all stores share; what is a store's own is its statements, and a statement is met by many tests. So each test keeps all of
+its cases in one place, and a case at least on one database server. Which store or case that is goes by turns, and is the same in every run.
 
-- conformance: on a database server one of four cases of each test; `WHOLE` keeps them all: locks, races, and what commits together.
-  With a schema or a prefix: on PostgreSQL and one more.
-- API and pages, which run in memory too: there all cases, and one of four on one of the servers.
-- acceptance, which starts processes: each case on one store.
+- conformance, API and pages, which run in memory too: there all cases, and one of four on one of the servers. `WHOLE` keeps them all: locks,
+  races, and what commits together. With a schema or a prefix: on PostgreSQL and one more.
+- the rest of integration, security, and acceptance, which starts processes: each case on one store.
 
 A test that is named as the one to go red when a protection is removed (tools/sabotage) keeps all of its cases on all stores.
 """
@@ -52,15 +51,13 @@ def left_out(where: Path, turn: int, cases: list[pytest.Item]) -> Iterator[pytes
                 if store_of(item) not in ("postgres", besides):
                     yield item
             yield from most((item for item in cases if store_of(item) in ("postgres", besides)), turn)
-        case ("conformance", *_) if where.stem not in WHOLE and "memory" in stores:
-            yield from most((item for item in cases if store_of(item) in SERVERS), turn)
-        case ("integration", "api" | "web", *_) if "memory" in stores:
+        case ("conformance", *_) | ("integration", "api" | "web", *_) if where.stem not in WHOLE and "memory" in stores:
             stays = SERVERS[turn % 2]
             for item in cases:
                 if store_of(item) in SERVERS and store_of(item) != stays:
                     yield item
             yield from most((item for item in cases if store_of(item) == stays), turn)
-        case ("acceptance", *_) if len(stores) > 2:
+        case ("acceptance" | "integration" | "security", *_) if len(stores) > 1:
             for number, item in numbered(cases):
                 if store_of(item) != stores[(turn + number) % len(stores)]:
                     yield item
