@@ -36,12 +36,13 @@ tests: setup
 	tools/tests env $(PYTEST) $(ARGS)
 
 test-full: setup ## The tests that `make test` leaves out or runs smaller: every store, look and width, long properties
-	NOONBELL_TEST_FULL=1 $(PYTEST) $(ARGS)
+	NOONBELL_TEST_FULL=1 $(AGAIN) env $(PYTEST) $(ARGS)
 
 ci: setup ## `make test`, then as much of test-full and faults-quick as CI_MINUTES leaves time for
 	@tools/ci
 
-FAULTS := $(BIN)/python -m pytest -n $(JOBS) -m faults
+# AGAIN=tools/tests: what fails is run once more, alone, as `make test` does; `make ci` asks for it.
+FAULTS := $(AGAIN) $(BIN)/python -m pytest -n $(JOBS) -m faults
 
 faults: setup ## Kill points and chaos, against real databases (45 minutes); again: goes on where it was cut off
 	$(FAULTS) tests/faults $(ARGS)

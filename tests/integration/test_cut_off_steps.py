@@ -79,7 +79,7 @@ async def test_on_a_database_that_cannot_take_a_table_back_half_a_step_is_finish
     await works(store)
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.full)])
 async def test_a_way_back_that_was_cut_off_is_refused_until_it_is_finished(
     mysql_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch, count: int
 ):
