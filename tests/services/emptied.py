@@ -68,7 +68,9 @@ class EmptiedPostgres:
     def __init__(self, url: str, schema: str | None = None, prefix: str = "") -> None:
         self.url, self._schema, self._prefix = url, schema, prefix
         self._connection: Any = None
-        self._statement = ""
+        self._filled: Any = None
+        """The statement that names the tables with rows."""
+        self._seeds: list[str] = []
         self._shape: Any = None
 
     async def url_of_empty(self) -> str:
@@ -77,11 +79,16 @@ class EmptiedPostgres:
             self._connection = await asyncpg.connect(self.url)
             await self._connection.execute(f"set search_path = {self._schema or 'public'}")
             # What is tested here is what a store says and does, not what a power cut leaves behind.
+            await self._connection.execute("set synchronous_commit = off")
             await self._connection.execute(f"alter database {name_in(self.url)} set synchronous_commit = off")
             found = await self._connection.fetch(TABLES_OF_POSTGRES)
-            self._statement = await self._emptying([row[0] for row in found if not row[0].endswith(KEPT)])
+            tables = [row[0] for row in found if not row[0].endswith(KEPT)]
+            looks = " union all ".join(f"(select '{table}' from \"{table}\" limit 1)" for table in tables)
+            self._seeds = await self._seeding(tables)
             self._shape = await self._look()
-        await self._connection.execute(self._statement)
+            self._filled = await self._connection.prepare(looks)
+        deletes = [f'delete from "{table}"' for (table,) in await self._filled.fetch()]
+        await self._connection.execute(";".join([*deletes, *self._seeds]))
         return self.url
 
     async def is_as_made(self) -> bool:
@@ -98,14 +105,14 @@ class EmptiedPostgres:
         found = await self._connection.fetch(TABLES_OF_POSTGRES)
         return {name: await self._connection.fetchval(f'select count(*) from "{name}"') for (name,) in found}
 
-    async def _emptying(self, tables: list[str]) -> str:
-        """Deletes everything, and puts back what the migrations had written."""
-        statements = [f'delete from "{table}"' for table in tables]
+    async def _seeding(self, tables: list[str]) -> list[str]:
+        """What puts back what the migrations had written."""
+        statements: list[str] = []
         for table in tables:
             if await self._connection.fetchval(f'select count(*) from "{table}"'):
                 await self._connection.execute(f'create temporary table "seed_{table}" as select * from "{table}"')
                 statements.append(f'insert into "{table}" select * from "seed_{table}"')
-        return ";".join(statements)
+        return statements
 
     async def close(self) -> None:
         if self._connection is not None:
