@@ -18,7 +18,7 @@ import pytest
 from services import KINDS, Services, bytecode, new_folder, prepared, processes, programs, thinned
 from services.brokers import Broker
 from services.databases import MysqlDatabases, PostgresDatabases, Prepare, redis_database
-from services.emptied import EmptiedMariadb, EmptiedPostgres, Lending
+from services.emptied import EmptiedMariadb, EmptiedPostgres, Lending, migrate
 from services.probe import Kind
 from services.size import FULL
 
@@ -209,7 +209,7 @@ def lent_mysql(mysql_databases: MysqlDatabases) -> Iterator[Lending]:
 
 @pytest.fixture
 def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A store without rows, or for tests that are marked `bare_database` a database without tables."""
+    """A store without rows; for tests that are marked `own_database` one that they may change, `bare_database` a database without tables."""
     yield from lent(request, "postgres")
 
 
@@ -222,6 +222,9 @@ def mysql_url(request: pytest.FixtureRequest) -> Iterator[str]:
 def lent(request: pytest.FixtureRequest, kind: Kind) -> Iterator[str]:
     if request.node.get_closest_marker("bare_database") or request.path.parent.name == "faults":
         yield request.getfixturevalue(f"fresh_{kind}")()
+        return
+    if request.node.get_closest_marker("own_database"):
+        yield request.getfixturevalue(f"fresh_{kind}")("today", migrate)
         return
     lending: Lending = request.getfixturevalue(f"lent_{kind}")
     database = lending.lend()

@@ -386,6 +386,7 @@ async def test_a_reader_that_does_not_end_is_no_trouble_of_the_store(
 ):
     """A StoreUnavailable from a loop makes a node not ready, and alerts that the store is away."""
     store, clock, _ = await two_months(opened, postgres_url)
+    monkeypatch.setattr(partitions, "LOCK", "20ms")
     monkeypatch.setattr(postgres_history, "_TRIES", 2)
     monkeypatch.setattr(postgres_history, "_PAUSE", 0.01)
     later(store, clock, 20 * DAY)

@@ -27,7 +27,7 @@ from noonbell.stores.sql.rows import SPEC
 from noonbell.stores.sql.statement import InsertMany, NewIds, Now, Work
 from noonbell.stores.sql.store import SqlStore
 
-pytestmark = pytest.mark.bare_database
+pytestmark = pytest.mark.own_database
 
 BIG = {"runs", "live", "cursors", "tasks"}
 """Tables that grow with what a user has. The others are small, or nothing hot reads them."""

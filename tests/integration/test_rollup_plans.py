@@ -18,7 +18,7 @@ from noonbell.stores.sql import rollups
 from noonbell.stores.sql.statement import InsertMany, Work
 from noonbell.stores.sql.store import SqlStore
 
-pytestmark = pytest.mark.bare_database
+pytestmark = pytest.mark.own_database
 
 TASKS, ROWS = 40, 200
 
