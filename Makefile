@@ -1,7 +1,7 @@
 # The front door. `make` prints what stands behind it.
 
 PYTHON ?= python3
-JOBS ?= 5
+JOBS ?= 4
 ARGS ?=
 
 BIN := .venv/bin
