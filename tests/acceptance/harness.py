@@ -33,13 +33,16 @@ READY = re.compile(r"is ready: http://(?P<host>\S+):(?P<port>\d+) ")
 
 
 def until(condition: Callable[[], T | None], what: str, seconds: float = PATIENCE) -> T:
-    """The first answer that is not None, False or empty; fails in words when its time is up."""
-    deadline = time.monotonic() + seconds
+    """The first answer that is not None, False or empty; fails in words when its time is up. To ask costs both sides: the longer it
+    takes, the more rarely.
+    """
+    begun = time.monotonic()
     while True:
         if answer := condition():
             return answer
-        assert time.monotonic() < deadline, f"still waiting after {seconds} s: {what}"
-        time.sleep(0.02)
+        waited = time.monotonic() - begun
+        assert waited < seconds, f"still waiting after {seconds} s: {what}"
+        time.sleep(min(max(0.02, waited / 10), 0.05))
 
 
 @dataclass

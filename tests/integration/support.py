@@ -62,14 +62,15 @@ async def publish_many(store: Store, task: Task, count: int, at_once: int = 2_00
 
 
 async def until(condition: Callable[[], bool | Awaitable[bool]], seconds: float, what: str) -> None:
-    """Wait for a condition; fail in words when its time is up."""
-    deadline = time.monotonic() + seconds
+    """Wait for a condition; fail in words when its time is up. The longer it takes, the more rarely it is looked at."""
+    begun = time.monotonic()
     while True:
         answer = condition()
         if answer if isinstance(answer, bool) else await answer:
             return
-        assert time.monotonic() < deadline, f"still waiting after {seconds} s: {what}"
-        await asyncio.sleep(0.01)
+        waited = time.monotonic() - begun
+        assert waited < seconds, f"still waiting after {seconds} s: {what}"
+        await asyncio.sleep(min(max(0.01, waited / 10), 0.05))
 
 
 async def facts_of(store: Store, *types: str) -> dict[str, Counter[int]]:

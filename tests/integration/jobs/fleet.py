@@ -124,7 +124,7 @@ class Fleet:
                 assert run is not None
                 if holds(run):
                     return run
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.05)
 
     async def end_of(self, run_id: RunId) -> Run:
         return await self.until(run_id, lambda run: run.final_status is not None)
@@ -152,7 +152,7 @@ class Fleet:
                 seen.add(worker.heartbeat_at)
                 if len(seen) > count:
                     return
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.05)
 
     async def order(self, worker_id: str, state: WorkerState | None = None, concurrency: int | None = None) -> None:
         await self.store.set_worker(worker_id, state=state, concurrency=concurrency)
