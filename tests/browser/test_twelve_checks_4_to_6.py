@@ -225,6 +225,7 @@ async def test_check_06_after_everything_was_restarted_the_history_is_complete(
 async def read(page: Page, node: ServerNode, path: str) -> str:
     """All that a page says of what happened, but not how long ago that was, nor the tools above a list."""
     await page.goto(address(node, path))
+    await expect(page.locator("#live")).to_have_attribute("data-state", "on")  # what the page's scripts add is there
     return str(
         await page.evaluate("""() => {
         for (const each of document.querySelectorAll(".relative, .over-list")) each.remove();
