@@ -282,6 +282,8 @@ class Life:
             "run_id": self.held_run,
             "plan_id": f"{self.number:x}",
             "callback_token": "x" * 43,
+            "of": "runs",
+            "view": self.text,
         }
         parts |= dict.fromkeys(("name", "worker_id"), self.worker)
         parts |= dict.fromkeys(("rule", "channel", "subscription", "calendar"), self.plain) | {"delivery_id": 1}
@@ -318,6 +320,7 @@ class Life:
             "delete_tasks": {"tasks": [{"id": NOBODY}], "tasks.id": NOBODY},
             "make_calls": {"calls.url": self.sink.url(f"/ok/{self.number}")},
             "patch_tasks": {**DAILY, "tasks.id": self.tasks[0], "tasks.name": f"{self.plain} 7"},
+            "preview_schedule": DAILY,
             "publish_plan": {"plan_id": f"{self.number:x}"},
             "publish_runs": {"runs.task": self.tasks[0]},
         }.get(operation, {})

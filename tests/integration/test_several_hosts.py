@@ -144,7 +144,10 @@ async def caught_up(primary: PrivateServer, standby: PrivateServer) -> None:
 async def promote(standby: PrivateServer) -> None:
     connection = await asyncpg.connect(standby.command.url)
     try:
-        assert await connection.fetchval("select pg_promote()")
+        # A statement that waits until the standby leads would be in the way of what it has yet to replay.
+        await connection.fetchval("select pg_promote(wait => false)")
+        while await connection.fetchval("select pg_is_in_recovery()"):
+            await connection.fetchval("select pg_sleep(0.02)")
     finally:
         await connection.close()
 
