@@ -113,7 +113,7 @@ def test_a_chinese_reader_meets_no_english_sentence(nodes: Nodes, target: Target
         check(said, " ".join(asked))
         assert re.search(r"[一-鿿]", said), asked
     node.ask("POST", "/alerts/channels", {"name": "down", "url": "http://127.0.0.1:9/"}, expect=201)
-    for asked, code in ((("alert", "list"), 0), (("alert", "test", "down"), 1)):
+    for asked, code in ((("alert", "list"), 0), (("alert", "test", "down"), 1), (("alert", "deliveries"), 0)):
         done = subprocess.run([COMMAND, *asked], capture_output=True, text=True, env=env, timeout=PATIENCE, check=False)
         assert done.returncode == code
         assert [piece for piece in pieces() if piece in done.stdout + done.stderr] == [], asked

@@ -673,6 +673,23 @@ def test_alerts_are_listed_acknowledged_and_muted(noonbell, server, target):
     assert noonbell("alert", "ack", "cli-fails", "task:0").code != 0
 
 
+def test_what_alerts_sent_is_listed_with_what_came_of_it(noonbell, server, target):
+    for name, url in (("up", target.url("/alerts")), ("down", "http://127.0.0.1:9/")):
+        server.ask("POST", "/alerts/channels", {"name": name, "url": url}, expect=201)
+        noonbell("alert", "test", name)
+    head, newest, oldest = noonbell("alert", "deliveries").out.splitlines()
+    assert head.split() == ["ID", "CHANNEL", "ALERT", "STATUS", "ATTEMPTS", "CODE", "CREATED", "ERROR"]
+    assert newest.split()[1:8] == ["down", "Noonbell:", "a", "test", "FAILED", "1", "–"]
+    assert "port 9 belongs to another protocol" in newest
+    assert oldest.split()[1:8] == ["up", "Noonbell:", "a", "test", "DELIVERED", "1", "200"]
+    assert len(noonbell("alert", "deliveries", "--limit", "1").out.splitlines()) == 2
+    (only,) = noonbell("alert", "deliveries", "--channel", "up", "-o", "json").json
+    assert (only["channel"], only["status"]) == ("up", "DELIVERED")
+    assert noonbell("alert", "deliveries", "-o", "name").out.split()[1] == str(only["id"])
+    older = noonbell("alert", "deliveries", "--before", newest.split()[0], "-o", "json").json
+    assert older == [only]
+
+
 def test_a_subscription_from_its_making_to_its_removal(noonbell, server, target):
     made = noonbell("subscription", "create", "billing", target.url("/hook"), "--type", "task.created", "-o", "json")
     assert (made.code, made.json["secret"][:6], made.json["types"]) == (0, "whsec_", ["task.created"])

@@ -15,6 +15,7 @@ from noonbell.alerts.channels import KINDS, ChannelBody, channel_json
 from noonbell.fields import schema
 from noonbell.masking import masked
 from noonbell.model.alert import Channel
+from noonbell.model.failure_text import TEXTS
 from noonbell.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")  # apprise imports it
@@ -83,6 +84,24 @@ async def test_the_description_and_the_form_offer_it_in_both_languages(kind: Cha
             assert words[f"channel_means.{kind.name}"] in await get(
                 api, f"/settings/new/channel?kind={kind.name}", language
             )
+
+
+@every_kind
+async def test_a_message_that_could_not_be_sent_says_why_by_a_code(kind: ChannelKind):
+    async with serving("memory://") as api:
+        given = {"name": "one", "kind": kind.name, "url": URLS[kind.name], **MORE.get(kind.name, {})}
+        await api.good("POST", "/alerts/channels", given, 201)
+        told = await api.good("POST", "/alerts/channels/one/test")
+        assert told["said"]["code"] in TEXTS
+        assert told["error"] not in await get(api, "/settings/alerts", lang="zh")
+
+
+async def test_a_channel_whose_key_is_not_here_says_so_by_a_code():
+    async with serving("memory://") as api:
+        await api.store.put_alert_channel(Channel(name="one", kind="slack", url="sealed:v1:k7:siv.AAAA"))
+        told = await api.good("POST", "/alerts/channels/one/test")
+        assert told["said"] == {"code": "alert_sealed", "facts": {"keys": "k7"}}
+        assert "k7" in told["error"]
 
 
 @every_kind

@@ -386,7 +386,7 @@ class DeliverySender:
             await self._failed(delivery, problem)
         except Exception as error:  # a fault of ours: without an end, it would be tried again for ever
             logger.exception("delivery %d failed", delivery.id)
-            await self._failed(delivery, Undeliverable(f"{type(error).__name__}, see the log of the node"))
+            await self._failed(delivery, Undeliverable(failure_text("alert_fault", error=type(error).__name__)))
         else:
             self._note("delivered")
             await self._store.settle_delivery(delivery, DeliveryStatus.DELIVERED, response_code=code)

@@ -22,7 +22,7 @@ from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.alert import Channel
 from noonbell.model.failure_text import FailureText, failure_text, said_in
 from noonbell.policy.quiet import hours_problems
-from noonbell.sealing import Sealer, is_sealed
+from noonbell.sealing import Sealer, is_sealed, key_id_of
 from noonbell.service.secrets import MASK, masked, opened, unmasked
 from noonbell.service.target_fields import OWNED_HEADERS, is_of_the_connection
 from noonbell.settings import Settings
@@ -156,8 +156,10 @@ class ChannelSender:
             raise Undeliverable(failure_text("alert_no_kind", kind=channel.kind), again=False)
         try:
             channel = opened(channel, self._sealer)
-        except InvalidState as error:
-            raise Undeliverable(error.message) from None
+        except InvalidState:
+            sealed = filter(is_sealed, (channel.url, channel.secret or "", *channel.headers.values()))
+            keys = ", ".join(sorted({key_id_of(text)[:40] for text in sealed}))
+            raise Undeliverable(failure_text("alert_sealed", keys=keys)) from None
         if self._dashboard is not None:
             message = {**message, "links": links(self._dashboard, message)}
         try:

@@ -96,15 +96,19 @@ class EmailSender(AlertSender):
             )
             why = failure_text("alert_mail_answered", code=error.smtp_code, error=said)
             raise Undeliverable(why, again=400 <= error.smtp_code < 500, response_code=error.smtp_code) from None
-        except (BlockedAddress, ssl.SSLError) as error:
+        except BlockedAddress as error:
             raise Undeliverable(said_in(error), again=False) from None
+        except ssl.SSLError as error:
+            raise Undeliverable(failure_text("tls_failed", error=str(error)), again=False) from None
         except UnicodeError:
             raise Undeliverable(failure_text("alert_mail_not_ascii"), again=False) from None
         except socket.gaierror as error:
             host = urlsplit(channel.url).hostname or ""
             raise Undeliverable(failure_text("no_such_host", host=host, error=error.strerror)) from None
+        except smtplib.SMTPServerDisconnected as error:
+            raise Undeliverable(failure_text("alert_mail_lost", error=str(error))) from None
         except (smtplib.SMTPException, OSError) as error:
-            raise Undeliverable(str(error) or type(error).__name__) from None
+            raise Undeliverable(_failed(error, channel)) from None
         return None
 
     def _deliver(self, channel: Channel, mail: EmailMessage) -> None:
@@ -128,6 +132,13 @@ class EmailSender(AlertSender):
                 raise _refused(error.recipients, channel) from None
             if refused:
                 raise _refused(refused, channel)
+
+
+def _failed(error: Exception, channel: Channel) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        parts = urlsplit(channel.url)
+        return failure_text("refused", where=f"{parts.hostname}:{parts.port or _PORTS[parts.scheme]}")
+    return failure_text("alert_mail_failed", error=str(error) or type(error).__name__)
 
 
 def _refused(recipients: Mapping[str, tuple[int, bytes]], channel: Channel) -> Undeliverable:

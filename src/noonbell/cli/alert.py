@@ -53,9 +53,26 @@ MUTE_COLUMNS = {
 }
 
 
+def _why(sent: dict[str, Any]) -> str:
+    """Why a message has not arrived, in the language of the terminal."""
+    return failure_said({"error_message": sent["error"], "error_details": {"said": sent["said"]}})
+
+
+DELIVERY_COLUMNS = {
+    "id": lambda sent: str(sent["id"]),
+    "channel": lambda sent: sent["channel"],
+    "alert": lambda sent: sent["title"] or f"{sent['rule']} {sent['subject']}",
+    "status": lambda sent: sent["status"],
+    "attempts": lambda sent: str(sent["attempts"]),
+    "code": lambda sent: str(sent["response_code"] or "–"),
+    "created": lambda sent: ago(sent["created_at"]),
+    "error": _why,
+}
+
+
 @click.group("alert", cls=NounGroup)
 def alert_command() -> None:
-    """List, acknowledge and mute alerts; test channels."""
+    """List, acknowledge and mute alerts; test channels, and list what was sent."""
 
 
 @alert_command.command("list")
@@ -127,7 +144,18 @@ def test_channel(ctx: click.Context, channel: str) -> None:
     """Send a test message to a channel, now."""
     answer = Remote.of_environment().post(f"/alerts/channels/{segment(channel)}/test")
     if not answer["delivered"]:
-        why = failure_said({"error_message": answer["error"], "error_details": {"said": answer["said"]}})
-        talk(f"not delivered: {why}")
+        talk(f"not delivered: {_why(answer)}")
         ctx.exit(EXIT_FAILED)
     talk(f"delivered to {channel}")
+
+
+@alert_command.command("deliveries")
+@click.option("--channel", help="To this channel [to every channel].")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="How many, newest first.")
+@click.option("--before", type=int, metavar="ID", help="Those before this one, by its id.")
+@output_option
+def deliveries(channel: str | None, limit: int, before: int | None, output: str) -> None:
+    """List what was sent and what came of it, newest first."""
+    given = {"limit": limit, "channel": channel, "before": before}
+    query = {name: value for name, value in given.items() if value is not None}
+    show_list(Remote.of_environment().get("/alerts/deliveries", query)["items"], DELIVERY_COLUMNS, output, name="id")

@@ -229,7 +229,7 @@ COMMANDS = {
     "queue": CommandEntry("queue", "List, limit, pause, resume, drain and clean queues."),
     "bulk": CommandEntry("bulk", "Change all runs or tasks that a filter finds, on the server."),
     "subscription": CommandEntry("subscription", "List, make, test, replay and remove webhook subscriptions."),
-    "alert": CommandEntry("alert", "List, acknowledge and mute alerts; test channels."),
+    "alert": CommandEntry("alert", "List, acknowledge and mute alerts; test channels, and list what was sent."),
     "calendar": CommandEntry("calendar", "List, show, import, compare and delete business calendars."),
     "pause": CommandEntry("pause", "Let nothing start, on any node."),
     "resume": CommandEntry("pause", "Let everything start again."),

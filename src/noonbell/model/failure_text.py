@@ -73,6 +73,8 @@ TEXTS: Final[Mapping[str, str]] = {
     "tls_failed": "TLS failed: {error}",
     "refused": "{where}: Connection refused",
     "unreachable": "{where} cannot be reached: {error}",
+    "network_unreachable": "{where}: Network is unreachable",
+    "host_unreachable": "{where}: No route to host",
     "no_such_host": "{host} cannot be resolved: {error}",
     "port_denied": "port {port} belongs to another protocol: connections to it are blocked",
     "address_denied": "{address}: {error}; executor.allow_networks can allow it",
@@ -115,7 +117,13 @@ TEXTS: Final[Mapping[str, str]] = {
     "alert_mail_answered": "the mail server answered {code}: {error}",
     "alert_mail_refused": "the mail server refused {recipients}",
     "alert_mail_not_ascii": "the user, the password or an address has characters that SMTP cannot carry; expected ASCII",
+    "alert_mail_lost": "the mail server ended the connection: {error}",
+    "alert_mail_failed": "sending the mail failed: {error}",
     "alert_mail_open": "the mail server offers no TLS, and a password is not sent without it",
+    "alert_sealed": (
+        "its secrets are sealed with key {keys}, and secrets.key_file of this node does not open them; add the key, or enter them again"
+    ),
+    "alert_fault": "{error}, see the log of the node",
     "alert_quiet_skipped": "quiet hours",
     "alert_quiet_held": "held: quiet hours",
 }

@@ -16,7 +16,6 @@ import asyncio
 import codecs
 import errno
 import math
-import os
 import re
 import ssl
 import zlib
@@ -184,14 +183,13 @@ def _bodies(request: Request, exchange: HttpExchange, hidden: Sequence[str]) -> 
 
 TOO_LARGE = "too_large"
 
-_UNDIALLED = {
+_NO_WAY = {
     errno.ENETUNREACH: "network_unreachable",
     errno.ENETDOWN: "network_unreachable",
     errno.EHOSTUNREACH: "host_unreachable",
     errno.EHOSTDOWN: "host_unreachable",
-    errno.ECONNRESET: "connection_refused",
 }
-"""Kinds of failure, by what the system says of a connection that was not made."""
+"""Kinds of failure, and the codes of their sentences, by what the system says of a connection that was not made."""
 
 
 def of_error(error: Exception, exchange: HttpExchange, seconds: float) -> tuple[str, str]:
@@ -262,8 +260,8 @@ def _of_dial(undialled: Undialled, exchange: HttpExchange) -> tuple[str, str]:
         return "connect_timeout", failure_text("no_answer_of", where=where)
     if error.errno == errno.ECONNREFUSED:
         return "connection_refused", failure_text("refused", where=where)
-    if error.errno in _UNDIALLED:
-        return _UNDIALLED[error.errno], f"{where}: {os.strerror(error.errno)}"
+    if error.errno in _NO_WAY:
+        return _NO_WAY[error.errno], failure_text(_NO_WAY[error.errno], where=where)
     return "connection_refused", failure_text("unreachable", where=where, error=str(error))
 
 
