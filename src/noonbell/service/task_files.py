@@ -677,8 +677,8 @@ _DROPPED: Final = ("managed_by", "created_by", "skip_next", "cron_expr", "cron_d
 def written(task: dict[str, Any], *, versions: bool = False) -> dict[str, Any]:
     """What a file has to say to get this task: nothing that is its default anyway."""
     kind = ExecType(task["exec_type"])
-    defaults = whole(TaskSpec(name="", exec_type=kind, job_type=task["job_type"]))
-    defaults = msgspec.json.decode(msgspec.json.encode(defaults))  # lists, as in an answer
+    spec = TaskSpec(name="", exec_type=kind, job_type=task["job_type"])
+    task, defaults = (msgspec.json.decode(msgspec.json.encode(each)) for each in (task, whole(spec)))  # tuples as lists
     fields, declared = {"name": task["name"]}, table(TaskSpec)
     for name, value in task.items():
         if name in READ_ONLY or name in _DROPPED or name in ("name", "schedule"):

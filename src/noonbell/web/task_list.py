@@ -327,7 +327,7 @@ async def export(ctx: PageContext) -> Response:
 
 
 def _as_written(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [escaped(written(msgspec.to_builtins(task))) for task in tasks]
+    return [escaped(written(task)) for task in tasks]
 
 
 async def ask_import(ctx: PageContext) -> Response:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import html
+import json
 import re
 
 import pytest
 
 from integration.web.asking import get
+from noonbell import yaml_text
+from noonbell.service.task_files import written
 from noonbell.web.render import coded
 
 TASKS = (
@@ -19,16 +23,28 @@ TASKS = (
         {"target_url": "http://127.0.0.1:9/run", "sla": {"finish_by": "06:00"}},
         ("finish_within_seconds", "success_ratio"),
     ),
+    (
+        {"target_url": None, "job_type": "render", "queue": "pdf"},
+        ("exclude", "ok_codes", "quiet", "retry_policy", "schedules", "specific_worker_ids"),
+    ),
 )
 
 
-@pytest.mark.parametrize(("fields", "defaults"), TASKS, ids=["cron", "amqp", "sla"])
+@pytest.mark.parametrize(("fields", "defaults"), TASKS, ids=["cron", "amqp", "sla", "job"])
 async def test_the_configuration_tab_leaves_defaults_out_as_it_says(fields, defaults, api):
     task = await api.create(name="plain", **fields)
     page = await get(api, f"/tasks/{task}/configuration")
     definition = re.search(r'class="copy" data-copy="(\{.*?\})">', page, re.DOTALL)[1]
     assert '"name"' in definition
     assert [name for name in defaults if f'"{name}"' in definition] == []
+    # The same as `noonbell export` makes of the answer of the API.
+    assert json.loads(html.unescape(definition)) == written(await api.good("GET", f"/tasks/{task}"))
+
+
+async def test_the_export_of_the_list_leaves_defaults_out_too(api):
+    await api.create(name="plain", target_url=None, job_type="render", queue="pdf")
+    text = (await api.call("GET", "//tasks/export", headers={"accept": "text/html"})).text
+    assert yaml_text.read(text) == {"tasks": [{"name": "plain", "job_type": "render", "queue": "pdf"}]}
 
 
 def test_what_stands_between_backticks_is_code_and_the_rest_is_escaped():
