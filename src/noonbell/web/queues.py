@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
+import msgspec
 from starlette.responses import Response
 
 from noonbell.clock import SECOND, Instant, from_datetime
@@ -438,10 +439,15 @@ _MOST_RUNNING: Final = 20
 async def show_worker(ctx: PageContext) -> Response:
     """One worker: what it is, what it holds, and how busy it was over the last day."""
     services = ctx.services
-    worker = await services.workers.get(ctx.piece("worker_id"))
-    held = RunQuery(
-        worker_id=worker["id"], status=(RunStatus.RUNNING,), page_size=_MOST_RUNNING, cursor=from_the_top("-id")
-    )
+    name = ctx.piece("worker_id")
+    held = RunQuery(worker_id=name, status=(RunStatus.RUNNING,), page_size=_MOST_RUNNING, cursor=from_the_top("-id"))
+    try:
+        worker = await services.workers.get(name)
+    except NotFound:
+        # It has left, and is still named by what it did: its runs are there.
+        if (await services.runs.page(msgspec.structs.replace(held, status=(), page_size=1))).items:
+            return ctx.redirect(f"/runs?{urlencode({'worker': name})}")
+        raise
     since = from_datetime(datetime.fromisoformat(worker["started_at"]))
     return ctx.page(
         "worker.html",

@@ -12,7 +12,7 @@ import pytest
 
 from integration.api.serving import Api
 from integration.support import execute, publish_many
-from integration.web.asking import field, get, post, status_of
+from integration.web.asking import HTML, field, get, post, status_of
 from noonbell.clock import from_datetime
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.sweeper import Sweeper
@@ -391,6 +391,23 @@ async def test_the_page_of_a_worker_has_what_it_holds_and_how_busy_it_was(api):
     of_queue = (await get(api, "/queues/http")).split('id="hourly"')[1]
     assert ("<b>1</b><span>Runs ended</span>" in of_queue, "above 100 %" in of_queue) == (True, False)
     assert 'workers/w1">w1</a>' in await get(api, "/workers")
+
+
+async def test_a_worker_that_was_forgotten_leads_to_its_runs_and_an_unknown_one_nowhere(api):
+    await register(api, "w1", queues=("http",), concurrency=4)
+    await api.trigger(await api.create(name="busy"))
+    await api.finish(await api.claim(), "SUCCESS")
+    await api.store.remove_worker("w1", "w1")
+    told = await api.call("GET", "//workers/w1", headers=HTML, allow_redirects=False)
+    assert (told.status, told.headers["location"].partition("/runs")[2]) == (303, "?worker=w1")
+    assert "busy" in await get(api, "/runs?worker=w1")
+    assert await status_of(api, "/workers/w2") == 404
+
+
+async def test_the_table_of_hours_is_left_out_where_nothing_ended(api):
+    await register(api, "w1", queues=("http",), concurrency=4)
+    for path in ("/workers/w1", "/queues/http"):
+        assert "<table" not in (await get(api, path)).split('id="hourly"')[1].split("</section>")[0]
 
 
 async def test_figures_of_a_queue_and_a_worker_are_told_hour_by_hour_and_agree_with_history(everywhere):
