@@ -6,7 +6,7 @@ ended.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -101,7 +101,8 @@ class WorkerLoadStep(LoadStep, frozen=True, kw_only=True):
         float | None,
         meta(
             "How much of the time of its places was spent on runs that ended in the step, counted by the places that the worker has now."
-            " Over 1 where they began before it; null before the worker started, and without places.",
+            " Over 1 where they began before it; null before the worker started, and without places. A worker that started again under its"
+            " name has the time of before from its first run on.",
             examples=[0.42],
         ),
     ]
@@ -125,6 +126,23 @@ def busy_share(figures: Figures, places: int, seconds: float) -> float:
     return figures.duration.total / room if room > 0 else 0.0
 
 
+def seconds_at_work(
+    steps: Mapping[Instant, Figures], length: int, until: Instant, places: int = 0, started_at: Instant = Instant(0)
+) -> dict[Instant, float]:
+    """How much of each step a worker could work in: of what has passed of it, the part since it started.
+
+    A worker may have started again under its name. Figures that do not fit into the time since then are those of the
+    process before it, and from the first of them on the whole time counts.
+    """
+    found, was_there = {}, False
+    for at in sorted(steps):
+        end = min(at + length, until)
+        since_start = max(0, end - max(at, started_at))
+        was_there = was_there or (places > 0 and steps[at].duration.total > places * since_start)
+        found[at] = (max(0, end - at) if was_there else since_start) / SECOND
+    return found
+
+
 class TimeSeries:
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -146,21 +164,20 @@ class TimeSeries:
         """How long the runs of a worker took, and how busy it was."""
         span, stretch, until, found = await self._load(Scope.WORKER, worker_id, asked)
 
-        def busy(figures: Figures, begin: int, end: int) -> float | None:
-            seconds = (min(end, until) - max(begin, started_at)) / SECOND
+        def busy(figures: Figures, seconds: float) -> float | None:
             return round(busy_share(figures, places, seconds), 4) if seconds > 0 and places else None
 
         total = _sum(found.values())
+        seconds = seconds_at_work(found, span.length, until, places, started_at)
         return WorkerLoad(
             worker_id=worker_id,
             concurrency=places,
             since=stretch.since,
             until=until,
             by=asked.by,
-            total=WorkerLoadStep(**_load(stretch.since, total), busy=busy(total, stretch.since, stretch.until)),
+            total=WorkerLoadStep(**_load(stretch.since, total), busy=busy(total, sum(seconds.values()))),
             items=[
-                WorkerLoadStep(**_load(at, figures), busy=busy(figures, at, at + span.length))
-                for at, figures in found.items()
+                WorkerLoadStep(**_load(at, figures), busy=busy(figures, seconds[at])) for at, figures in found.items()
             ],
         )
 

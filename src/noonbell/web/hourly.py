@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from noonbell.clock import SECOND, Instant
+from noonbell.clock import Instant
 from noonbell.model.rollup import HOUR, Figures, RollUp, Scope, Stretch, stretch_of
 from noonbell.ports import Store
-from noonbell.service.time_series import busy_share
+from noonbell.service.time_series import busy_share, seconds_at_work
 
 HOURS: Final = 24
 
@@ -41,24 +41,27 @@ class HourlyFigures:
         return busy_share(self.total, places, sum(hour.seconds for hour in self.hours))
 
 
-async def last_day(store: Store, kind: Scope, name: str, now: Instant, since: Instant = Instant(0)) -> HourlyFigures:
-    """`since`: when it began to work, if that is later."""
-    begin = max(now - (HOURS - 1) * HOUR.length, since)
-    stretch = stretch_of(begin, now + 1, now, HOUR)
-    return day_of(await store.rollups(kind, stretch, names=[name], step=HOUR), stretch, now, since)
+async def last_day(
+    store: Store, kind: Scope, name: str, now: Instant, since: Instant = Instant(0), places: int = 0
+) -> HourlyFigures:
+    """`since`, `places`: of a worker, when it started, and how many runs it may execute at once."""
+    stretch = stretch_of(now - (HOURS - 1) * HOUR.length, now + 1, now, HOUR)
+    rows = await store.rollups(kind, stretch, names=[name], step=HOUR)
+    first = min([since, *(row.at for row in rows)])  # a worker may have worked under its name before
+    if first > stretch.since:
+        stretch = stretch_of(first, now + 1, now, HOUR)
+    return day_of(rows, stretch, now, since, places)
 
 
-def day_of(rows: Sequence[RollUp], stretch: Stretch, now: Instant, since: Instant = Instant(0)) -> HourlyFigures:
+def day_of(
+    rows: Sequence[RollUp], stretch: Stretch, now: Instant, since: Instant = Instant(0), places: int = 0
+) -> HourlyFigures:
     found = {row.at: row.figures for row in rows}
     total = Figures()
     for figures in found.values():
         total.merge(figures)
-    hours = [
-        Hour(
-            Instant(at),
-            (min(now, at + HOUR.length) - max(at, since)) / SECOND,
-            found.get(Instant(at), Figures()),
-        )
-        for at in range(stretch.since, min(stretch.until, now + 1), HOUR.length)
-    ]
+    steps = range(stretch.since, min(stretch.until, now + 1), HOUR.length)
+    figures_of = {at: found.get(at, Figures()) for at in map(Instant, steps)}
+    seconds = seconds_at_work(figures_of, HOUR.length, now, places, since)
+    hours = [Hour(at, seconds[at], figures) for at, figures in figures_of.items()]
     return HourlyFigures(stretch, hours[::-1], total)

@@ -454,7 +454,7 @@ async def show_worker(ctx: PageContext) -> Response:
         worker=worker,
         path=worker_path(worker["id"]),
         running=(await services.runs.page(held)).items,
-        day=await last_day(services.store, Scope.WORKER, worker["id"], ctx.now, since),
+        day=await last_day(services.store, Scope.WORKER, worker["id"], ctx.now, since, worker["concurrency"]),
     )
 
 

@@ -434,6 +434,12 @@ async def test_figures_of_a_queue_and_a_worker_are_told_hour_by_hour_and_agree_w
     ((started,),) = await api.store.fetch("select started_at from workers where id = 'w1'")
     until = from_datetime(datetime.fromisoformat(told["to"]))
     assert told["total"]["busy"] == pytest.approx(took / (4 * (until - started)), abs=0.001)
+    # It starts again under its name, this very moment: what it did before is a share of the time before.
+    await execute(api.store, "update workers set started_at = started_at + 60000000")
+    for by in ("hour", "day"):
+        again = (await api.good("GET", f"/stats/workers/w1?by={by}"))["total"]
+        assert (again["runs"], 0 <= again["busy"] <= told["total"]["busy"]) == (3, True)
+    assert "<b>3</b><span>Runs ended</span>" in await get(api, "/workers/w1")
     assert await api.bad("GET", "/stats/workers/nobody") == (404, "NOT_FOUND")
     assert await api.bad("GET", "/stats/queues/http?by=minute") == (400, "INVALID_ARGUMENT")
     old = await api.call("GET", "/stats/queues/http?from=2020-01-01T00:00:00Z")

@@ -36,6 +36,19 @@ def test_the_time_before_it_began_to_work_does_not_count():
     assert day.share_of(1) == 0.5
 
 
+def test_a_worker_that_started_again_under_its_name_was_there_from_its_first_run_on():
+    """Its figures are those of both processes, and so is the time that they are a share of."""
+    present, before, first = (Instant(HOUR.begin(NOW) - n * HOUR.length) for n in range(3))
+    rows = [RollUp("w", present, figures(600)), RollUp("w", first, figures(1_800))]
+    stretch = stretch_of(first - HOUR.length, NOW + 1, NOW, HOUR)
+    for since in (Instant(NOW - 60 * SECOND), Instant(before + HOUR.length // 2)):
+        day = day_of(rows, stretch, NOW, since, places=1)
+        assert [(hour.at, hour.seconds) for hour in day.hours] == [
+            (present, 1_800), (before, 3_600), (first, 3_600), (first - HOUR.length, 0),
+        ]  # fmt: skip
+        assert day.share_of(1) == 2_400 / 9_000
+
+
 def test_what_has_no_place_has_no_share():
     stretch = stretch_of(NOW, NOW + 1, NOW, HOUR)
     assert day_of([], stretch, NOW).hours[0].share_of(0) == 0.0
