@@ -16,6 +16,7 @@ from noonbell.model.run import Lease, RunStatus
 from noonbell.model.task import Task, TaskSpec
 
 QUEUES = ("default", "pdf", "mail")
+WORKERS = ("w1", "w2", "w3")
 BATCH = 500
 FAILS = 11
 
@@ -30,7 +31,7 @@ async def main(url: str, wanted: int) -> None:
         while done < wanted:
             for task in tasks:
                 await store.publish([Publication(task_id=task.id) for _ in range(BATCH)])
-            for worker in ("w1", "w2", "w3"):
+            for worker in WORKERS:
                 claimed = await store.claim(
                     ClaimRequest(worker_id=worker, queues=QUEUES, max=BATCH, job_types=("work",))
                 )

@@ -15,10 +15,12 @@ import pytest
 
 from acceptance.harness import Nodes, ServerNode
 from conformance.store.rollup_scan import scanned, told
+from faults.drain import QUEUES, WORKERS
 from faults.trial import NODE, PATIENCE
 from integration.web.asking import as_read
 from noonbell import stores
 from noonbell.model.rollup import Scope
+from noonbell.model.worker import WorkerInfo
 
 RUNS = 200_000
 TESTS = Path(__file__).parent.parent
@@ -99,6 +101,7 @@ async def _pages_agree(url: str, node: ServerNode) -> None:
         page = page_of(node, "/")
         assert f"{100 * (runs - failed) / runs:.1f} %" in page
         assert re.search(rf"\b{failed:,} failed", page) or re.search(rf"\b{failed} failed", page)
+        await _loads_agree(opened, node)
         for each in node.ask("GET", "/tasks?page_size=100")["items"]:
             ((of_task, bad),) = await opened.fetch(f"{ended} and task_id = :task", task=each["id"])
             told_of = node.ask("GET", f"/stats?task={each['id']}")
@@ -107,3 +110,24 @@ async def _pages_agree(url: str, node: ServerNode) -> None:
             assert re.search(rf"{100 * (of_task - bad) / of_task:.1f}\s+%", shown)
     finally:
         await opened.close()
+
+
+async def _loads_agree(opened: stores.SqlStore, node: ServerNode) -> None:
+    """The pages of queues and workers, and what the API has of them: the script's workers are listed once they are registered."""
+    for name in WORKERS:
+        await opened.register_worker(WorkerInfo(id=name, incarnation=name, queues=QUEUES, concurrency=4))
+    named = [("queues", "queue", name) for name in QUEUES] + [("workers", "worker_id", name) for name in WORKERS]
+    for noun, column, name in named:
+        rows = await opened.fetch(
+            f"select status, end_time - start_time from runs where end_time is not null and {column} = :name", name=name
+        )
+        failed, took = sum(status == "FAILED" for status, _ in rows), sorted(row[1] for row in rows)
+        total = node.ask("GET", f"/stats/{noun}/{name}")["total"]
+        assert (total["runs"], total["failed"]) == (len(rows), failed)
+        assert total["duration_ms"]["most"] == took[-1] // 1000
+        for share, which in ((50, "p50"), (95, "p95"), (99, "p99")):
+            true = took[-(-share * len(took) // 100) - 1] / 1000
+            assert abs(total["duration_ms"][which] - true) <= 0.02 * true + 1
+        page = page_of(node, f"/{noun}/{name}")
+        assert f"<b>{len(rows):,}</b><span>Runs ended</span>" in page
+        assert f"<b>{failed:,}</b><span>Failed</span>" in page
