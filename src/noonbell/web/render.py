@@ -23,6 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from noonbell.alerts.wording import said_in_words
+from noonbell.errors import ScheduleError
 from noonbell.model.failure_text import SAID
 from noonbell.service.translation import LANGUAGES, counted, failure_words
 from noonbell.version import __version__
@@ -70,9 +71,9 @@ def page(ctx: PageContext, template: str, view: dict[str, Any]) -> str:
 def _parts(ctx: PageContext) -> dict[str, Any]:
     words = ctx.words
 
-    def time(value: int | str | None, relative: bool = True) -> Markup:
-        """The one way in which a moment is shown."""
-        return Markup("–") if value is None else moment(ctx, value, relative=relative)
+    def time(value: int | str | None, relative: bool = True, zone: str = "") -> Markup:
+        """The one way in which a moment is shown. `zone`: that of its task, which is told to who points at it."""
+        return Markup("–") if value is None else moment(ctx, value, relative=relative, zone=zone)
 
     return {
         "ctx": ctx,
@@ -99,11 +100,12 @@ def _parts(ctx: PageContext) -> dict[str, Any]:
     }
 
 
-def moment(ctx: PageContext, value: int | str, *, relative: bool) -> Markup:
+def moment(ctx: PageContext, value: int | str, *, relative: bool, zone: str = "") -> Markup:
     shown = i18n.shown(value, ctx.now, ctx.zone, ctx.words)
+    there = _there(ctx, value, zone) if zone else ""
     exact = Markup(
-        '<time datetime="{iso}" title="{whole}\n{iso}" data-copy="{iso}">{local} <span class="offset">{offset}</span></time>',
-    ).format(iso=shown.iso, whole=shown.whole, local=shown.local, offset=shown.offset)
+        '<time datetime="{iso}" title="{whole}\n{there}{iso}" data-copy="{iso}">{local} <span class="offset">{offset}</span></time>',
+    ).format(iso=shown.iso, whole=shown.whole, there=there and f"{there}\n", local=shown.local, offset=shown.offset)
     if not relative:
         return Markup('<span class="time">{}</span>').format(exact)
     return Markup('<span class="time"><span class="relative" data-at="{}">{}</span> {}</span>').format(
@@ -113,14 +115,19 @@ def moment(ctx: PageContext, value: int | str, *, relative: bool) -> Markup:
 
 def in_zone(ctx: PageContext, value: int | str, name: str) -> Markup:
     """The same moment on the clock of a task's zone; nothing where that is the reader's own."""
+    there = _there(ctx, value, name)
+    return Markup('<code class="nowrap">{}</code>').format(there) if there else Markup("")
+
+
+def _there(ctx: PageContext, value: int | str, name: str) -> str:
     if name == ctx.zone.name:
-        return Markup("")
-    zone = zones.find(name)
-    told = i18n.shown(value, ctx.now, zone, ctx.words)
+        return ""
+    try:
+        told = i18n.shown(value, ctx.now, zones.find(name), ctx.words)
+    except ScheduleError:  # its data are not on this machine: the page is there all the same
+        return ""
     mine = i18n.shown(value, ctx.now, ctx.zone, ctx.words)
-    if told.local == mine.local:
-        return Markup("")
-    return Markup('<code class="nowrap">{} {}</code>').format(told.local, name)
+    return "" if told.local == mine.local else f"{told.local} {name}"
 
 
 TYPES: Final = {

@@ -331,3 +331,7 @@ async def test_fire_times_are_told_in_the_zone_of_the_task_too(api):
     berlin = {"accept": "text/html", "cookie": "noonbell_zone=Europe/Berlin"}
     told = await api.call("GET", f"//tasks/{task}", headers=berlin)
     assert "02:30:00 Europe/Berlin" not in words(told.text), "it is the reader's zone"
+    for reader, is_told in (("UTC", True), ("Europe/Berlin", False)):
+        headers = {"accept": "text/html", "cookie": f"noonbell_zone={reader}"}
+        listed = re.findall(r'title="(2027[^"]*)"', (await api.call("GET", "//tasks", headers=headers)).text)
+        assert ["1 Jan 2027 02:30:00 Europe/Berlin" in each.splitlines() for each in listed] == [is_told], "pointed at"
