@@ -27,7 +27,25 @@ there will be none.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
+
+
+class Sentence(str):
+    """A text in English that knows the template and the facts that it was made of: a page tells it in the reader's language."""
+
+    __slots__ = ("facts", "template")
+
+    template: str
+    facts: dict[str, Any]
+
+    def __new__(cls, template: str, /, **facts: Any) -> Self:
+        made = super().__new__(cls, template.format(**facts))
+        made.template, made.facts = template, facts
+        return made
+
+
+def both(first: str, second: str) -> Sentence:
+    return Sentence("{first}; {second}", first=first, second=second)
 
 
 class NoonbellError(Exception):
@@ -38,7 +56,13 @@ class NoonbellError(Exception):
     def __init__(self, message: str, *, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.details: dict[str, Any] = dict(details or {})
+        self.sentences: dict[str, str] = {
+            name: value if isinstance(value, str) else str(value) for name, value in (details or {}).items()
+        }
+        """The details as texts; a Sentence where one was given."""
+        self.details: dict[str, Any] = {
+            name: str(value) if isinstance(value, Sentence) else value for name, value in (details or {}).items()
+        }
 
 
 class InvalidArgument(NoonbellError):

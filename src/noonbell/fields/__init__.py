@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, reduce
 from itertools import islice
 from types import GenericAlias
 from typing import Annotated, Any, ClassVar, Final, TypeVar, cast
@@ -22,6 +22,7 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, inspect
 
 from noonbell.clock import Instant
+from noonbell.errors import Sentence
 from noonbell.fields.kinds import (
     AnyKind,
     BoolKind,
@@ -261,15 +262,22 @@ def _kind(given: Any, extra: Mapping[str, Any]) -> FieldKind:
             return TimeKind(minutes=bool(extra.get("minutes")))
         case inspect.IntType():
             low, high = extra.get("ge", -_LARGEST), extra.get("le", _LARGEST)
-            return IntegerKind(low, high, said or f"a whole number from {low} to {high}", bool(extra.get("exact")))
+            return IntegerKind(
+                low,
+                high,
+                said or Sentence("a whole number from {low} to {high}", low=low, high=high),
+                bool(extra.get("exact")),
+            )
         case inspect.FloatType():
             low, high = extra.get("ge", -1e15), extra.get("le", 1e15)
-            return NumberKind(low, high, said or f"a number from {low:g} to {high:g}")
+            size = Sentence("a number from {low} to {high}", low=f"{low:g}", high=f"{high:g}")
+            return NumberKind(low, high, said or size)
         case inspect.StrType() if "choices" in extra:
             return _choice({str(one): str(one) for one in extra["choices"]}, said)
         case inspect.StrType():
             least, most = extra.get("min_length", 0), extra.get("max_length", 255)
-            size = f"a text of {least} to {most} characters" if least else f"a text of at most {most} characters"
+            template = "a text of {least} to {most} characters" if least else "a text of at most {most} characters"
+            size = Sentence(template, least=least, most=most)
             return TextKind(least, most, bool(extra.get("lines")), extra.get("pattern"), said or size)
         case inspect.BoolType():
             return BoolKind()
@@ -283,7 +291,8 @@ def _kind(given: Any, extra: Mapping[str, Any]) -> FieldKind:
             base, inner, _ = _opened(value, {})
             of = AnyKind() if extra.get("anything") else _kind(base, inner)
             most = extra.get("max_length")
-            return MapKind(of, most, said or ("an object" if most is None else f"an object with at most {most} names"))
+            template = "an object" if most is None else "an object with at most {most} names"
+            return MapKind(of, most, said or Sentence(template, most=most))
         case inspect.StructType(cls=cls):
             return StructKind(cls, said or "an object")
         case inspect.UnionType(types=types) if all(
@@ -294,15 +303,19 @@ def _kind(given: Any, extra: Mapping[str, Any]) -> FieldKind:
         case inspect.UnionType(types=types):
             opened = [_opened(one, dict(extra)) for one in types]
             kinds = tuple(_kind(base, inner) for base, inner, _ in opened)
-            return UnionKind(kinds, said or ", or ".join(kind.what for kind in kinds))
+            return UnionKind(kinds, said or reduce(_either, (kind.what for kind in kinds)))
         case inspect.AnyType():
             return JsonKind()
         case _:
             raise TypeError(f"no kind of field for {given!r}")
 
 
+def _either(first: str, second: str) -> Sentence:
+    return Sentence("{first}, or {second}", first=first, second=second)
+
+
 def _choice(options: Mapping[str, Any], said: str) -> ChoiceKind:
-    return ChoiceKind(options, said or f"one of {', '.join(options)}")
+    return ChoiceKind(options, said or Sentence("one of {words}", words=", ".join(options)))
 
 
 def _items(given: Any, item: Any, extra: Mapping[str, Any], said: str) -> ListKind:
@@ -310,19 +323,16 @@ def _items(given: Any, item: Any, extra: Mapping[str, Any], said: str) -> ListKi
     of = _kind(base, {"min_length": 1, **inner} if isinstance(base, inspect.StrType) else inner)
     least, most = extra.get("min_length", 0), extra.get("max_length")
     what = "texts" if isinstance(of, TextKind) else "words" if isinstance(of, ChoiceKind) else "values"
-    size = (
-        f"{least} to {most} "
-        if least and most
-        else f"at most {most} "
-        if most
-        else f"{least} or more "
-        if least
-        else ""
-    )
+    if least:
+        template = "a list of {least} to {most} {noun}" if most else "a list of {least} or more {noun}"
+    else:
+        template = "a list of at most {most} {noun}" if most else "a list of {noun}"
     into = list if isinstance(given, inspect.ListType) else tuple
     if extra.get("is_one") and isinstance(of, ChoiceKind):
-        said = said or f"one or more of {', '.join(of.options)}"
-    return ListKind(of, least, most, said or f"a list of {size}{what}", into, bool(extra.get("is_one")))
+        said = said or Sentence("one or more of {words}", words=", ".join(of.options))
+    return ListKind(
+        of, least, most, said or Sentence(template, least=least, most=most, noun=what), into, bool(extra.get("is_one"))
+    )
 
 
 def read(struct: type[S], given: Mapping[str, Any]) -> S:
@@ -341,7 +351,8 @@ def read_into(struct: type[S], given: Mapping[str, Any], at: ReadContext, *, bes
     values = read_values(struct, given, at, besides=besides)
     for name, each in table(struct).items():
         if each.is_required and each.attribute not in values:
-            at.wrong(name, f"is missing; expected {each.extra.get('missing') or each.kind.what}")
+            what = each.extra.get("missing") or each.kind.what
+            at.wrong(name, Sentence("is missing; expected {what}", what=what))
             values[each.attribute] = each.kind.sample()
     return struct(**values)
 
@@ -383,7 +394,8 @@ def _refuse_unknown(struct: type[msgspec.Struct], given: Mapping[str, Any], know
             *(each for each in known if each.endswith(f"_{text}")),
             *get_close_matches(text, known, 1),
         ]
-        at.wrong(text, f"is not a field of {what}{f'; did you mean {near[0]}?' if near else ''}")
+        template = "is not a field of {noun}; did you mean {near}?" if near else "is not a field of {noun}"
+        at.wrong(text, Sentence(template, noun=what, near=near[0] if near else ""))
 
 
 def from_query(struct: type[msgspec.Struct], items: Iterable[tuple[str, str]]) -> dict[str, Any]:

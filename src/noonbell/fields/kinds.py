@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from noonbell.clock import EARLIEST, LATEST, SECOND, Instant, from_datetime, instant_of, rfc3339
+from noonbell.errors import Sentence
 from noonbell.fields.problems import LocalTime, Problems, ReadContext, shown
 from noonbell.json_text import DEEPEST, is_too_deep
 
@@ -455,7 +456,8 @@ def unfit(text: str, *, lines: bool = False) -> str | None:
         found = _CONTROL.search(text, found.end())
     if found is None:
         return None
-    return f"has the control character U+{ord(found.group()):04X} at position {found.start()}"
+    character = f"U+{ord(found.group()):04X}"
+    return Sentence("has the control character {character} at position {at}", character=character, at=found.start())
 
 
 def unfit_json(value: Any) -> str | None:
@@ -465,11 +467,11 @@ def unfit_json(value: Any) -> str | None:
     except UnicodeEncodeError:
         return "has a lone surrogate; expected text that can be written as UTF-8"
     except RecursionError:
-        return f"is nested deeper than {DEEPEST} levels"
+        return Sentence("is nested deeper than {most} levels", most=DEEPEST)
     except (TypeError, ValueError, OverflowError):
-        return f"is {shown(value)}; expected JSON"
+        return Sentence("is {value}; expected {what}", value=shown(value), what="JSON")
     if is_too_deep(text):
-        return f"is nested deeper than {DEEPEST} levels"
+        return Sentence("is nested deeper than {most} levels", most=DEEPEST)
     # A number that JSON cannot write has become null. What reads back as it was, as all that came as JSON does, has none.
     if b"null" not in text or msgspec.json.decode(text) == value:
         return None

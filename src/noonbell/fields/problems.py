@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from noonbell.errors import InvalidArgument
+from noonbell.errors import InvalidArgument, Sentence
 from noonbell.masking import is_named_for_a_secret, mask_addresses
 
 MOST_PROBLEMS: Final = 100
@@ -37,8 +37,8 @@ class Problems:
         """The problems that an error names, or its message where it names none."""
         if not error.details:
             self.add(under, error.message)
-        for name, problem in error.details.items():
-            self.add(f"{under}.{name}" if under else name, str(problem))
+        for name, problem in error.sentences.items():
+            self.add(f"{under}.{name}" if under else name, problem)
 
     def finish(self) -> None:
         """Raises InvalidArgument with all of them, if there are any."""
@@ -70,8 +70,10 @@ class ReadContext:
 
     def expected(self, name: str, value: Any, what: str) -> None:
         """The usual complaint: which value it is, unless that may be a secret, and what would be right."""
-        hides = is_named_for_a_secret(name) or name in _MAY_HOLD_SECRETS
-        self.wrong(name, f"is {'wrong' if hides else mask_addresses(shown(value))}; expected {what}")
+        if is_named_for_a_secret(name) or name in _MAY_HOLD_SECRETS:
+            self.wrong(name, Sentence("is wrong; expected {what}", what=what))
+        else:
+            self.wrong(name, Sentence("is {value}; expected {what}", value=mask_addresses(shown(value)), what=what))
 
 
 def shown(value: object) -> str:

@@ -347,7 +347,7 @@ def check_days(body: CalendarBody, at: ReadContext) -> None:
         try:
             zones.find(body.timezone)
         except ScheduleError as error:
-            at.wrong("timezone", str(error.details["timezone"]))
+            at.wrong("timezone", error.sentences["timezone"])
     for field in ("closed", "open", "ical_days"):
         for place, text in enumerate(getattr(body, field) or ()):
             try:

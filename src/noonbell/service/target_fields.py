@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from noonbell.errors import InvalidArgument
+from noonbell.errors import InvalidArgument, Sentence
 from noonbell.fields import shortened
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import ReadContext, shown
@@ -172,8 +172,9 @@ def url_problem(url: str) -> str | None:
     except ValueError:
         return "an http or https URL with a host, and a port from 0 to 65535"
     if parts.scheme not in ("http", "https", "service") or not host:
-        begin = "" if "://" in filled else "; it has to begin with http:// or https://"
-        return f"an http or https URL with a host, or service://NAME/PATH{begin}"
+        if "://" in filled:
+            return "an http or https URL with a host, or service://NAME/PATH"
+        return "an http or https URL with a host, or service://NAME/PATH; it has to begin with http:// or https://"
     if "@" in parts.netloc:
         return "a URL without user and password; send them in the header Authorization, which is masked"
     return None
@@ -184,8 +185,10 @@ def service_problem(url: str, services: Mapping[str, str]) -> str | None:
     name = service_name(url)
     if name is None or name in services:
         return None
-    known = f"expected one of {shortened(sorted(services))}" if services else "it is empty"
-    return f"names the service {name!r}, which executor.services does not have; {known}"
+    if not services:
+        return Sentence("names the service {name}, which executor.services does not have; it is empty", name=repr(name))
+    template = "names the service {name}, which executor.services does not have; expected one of {words}"
+    return Sentence(template, name=repr(name), words=shortened(sorted(services)))
 
 
 def check_http_headers(headers: Mapping[str, Any], at: ReadContext) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from noonbell import sealing, when
 from noonbell.clock import Instant, slot_of
-from noonbell.errors import ScheduleError
+from noonbell.errors import ScheduleError, Sentence
 from noonbell.fields import Moment, meta, read_into, read_values
 from noonbell.fields.problems import Problems, ReadContext, shown
 from noonbell.model.call import CALL_TYPE, NAMED_TYPES
@@ -276,7 +276,7 @@ def _check_identity(given: Mapping[str, Any], values: Mapping[str, Any], at: Rea
         )
     for field in ("labels", "specific_worker_ids"):
         if len(msgspec.json.encode(values.get(field, ()))) > MOST_BYTES:
-            at.wrong(field, f"are more than {MOST_BYTES} bytes")
+            at.wrong(field, Sentence("are more than {most} bytes", most=MOST_BYTES))
     kept = {field: value for field, value in values.get("meta", {}).items() if field in KeepFields.__struct_fields__}
     read_into(KeepFields, kept, ReadContext(at.problems, "meta"))
     check_zone(given, at)
@@ -315,7 +315,7 @@ def _check_target(given: Mapping[str, Any], values: dict[str, Any], at: ReadCont
     if kind.name in _TARGET_RULES:
         _TARGET_RULES[kind.name](values, at, rules.check_template)
     elif values.get(kind.named_by) is None:
-        at.wrong(kind.named_by, f"is missing; expected what a task of exec_type {exec_type} calls")
+        at.wrong(kind.named_by, Sentence("is missing; expected what a task of exec_type {kind} calls", kind=exec_type))
 
 
 def _check_queue(kind: TargetKind, given: Mapping[str, Any], values: dict[str, Any], at: ReadContext) -> None:
@@ -325,7 +325,14 @@ def _check_queue(kind: TargetKind, given: Mapping[str, Any], values: dict[str, A
         return
     other = OWN_QUEUES.get(values.get("queue", ""))
     if other is not None and other.queue != kind.queue:
-        at.wrong("queue", f"is {other.queue!r}; that queue is for {other.name} targets, expected another one")
+        at.wrong(
+            "queue",
+            Sentence(
+                "is {value}; that queue is for {kind} targets, expected another one",
+                value=repr(other.queue),
+                kind=other.name,
+            ),
+        )
     if values.get("queue") == "":
         at.expected("queue", "", "a text of 1 to 255 characters")
 
@@ -407,9 +414,13 @@ def _check_job(values: Mapping[str, Any], at: ReadContext, _check_template: Chec
     if values.get("job_type") is None:
         at.wrong("job_type", "is missing; a JOB names the handler that carries it out")
     elif values["job_type"] == CALL_TYPE:
-        at.wrong("job_type", f"is {CALL_TYPE!r}, which is for calls; POST /api/v1/calls makes one")
+        at.wrong(
+            "job_type", Sentence("is {value}, which is for calls; POST /api/v1/calls makes one", value=repr(CALL_TYPE))
+        )
     elif values["job_type"] in NAMED_TYPES:
-        at.wrong("job_type", f"is {values['job_type']!r}, which is built in; expected another one")
+        at.wrong(
+            "job_type", Sentence("is {value}, which is built in; expected another one", value=repr(values["job_type"]))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,8 +498,8 @@ def _schedule_of(
     try:
         return reader.normal(spec, kept)
     except ScheduleError as error:
-        for name, problem in error.details.items():
-            at.wrong(short_name(given, name), str(problem))
+        for name, problem in error.sentences.items():
+            at.wrong(short_name(given, name), problem)
         return None
 
 
@@ -511,10 +522,8 @@ def _read_schedules(
         try:
             made = normal(spec, kept[index] if index < len(kept) else None)
         except ScheduleError as error:
-            for name, problem in error.details.items():
-                at.wrong(
-                    f"{field}[{index}]{name.removeprefix('schedule')}" if name != "timezone" else name, str(problem)
-                )
+            for name, problem in error.sentences.items():
+                at.wrong(f"{field}[{index}]{name.removeprefix('schedule')}" if name != "timezone" else name, problem)
             continue
         for name, problem in _unfit_for_list(field, made):
             at.wrong(f"{field}[{index}].{name}", problem)
@@ -563,7 +572,9 @@ def _check_together(
     jitter = values.get("jitter_seconds", 0)
     gap = due.shortest_gap(schedule, after) if jitter else None
     if gap is not None and jitter >= gap:
-        at.expected("jitter_seconds", jitter, f"less than the {gap} seconds between two slots of the schedule")
+        at.expected(
+            "jitter_seconds", jitter, Sentence("less than the {gap} seconds between two slots of the schedule", gap=gap)
+        )
 
 
 def _exclude_problem(schedule: when.Schedule, after: int) -> str | None:
@@ -605,7 +616,10 @@ def _check_flow(given: Mapping[str, Any], values: dict[str, Any], at: ReadContex
     fanout: Fanout | None = values.get("fanout")
     workers, success = (None, None) if fanout is None else (fanout.workers, fanout.success)
     if isinstance(workers, int) and isinstance(success, int) and success > workers:
-        at.wrong("fanout.success", f"is {success}; expected at most the {workers} workers")
+        at.wrong(
+            "fanout.success",
+            Sentence("is {value}; expected at most the {workers} workers", value=success, workers=workers),
+        )
 
 
 def schedule_asked_for(given: Mapping[str, Any], at: ReadContext) -> Any:

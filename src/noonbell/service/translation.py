@@ -1,7 +1,8 @@
 """Texts in the reader's language, for the dashboard and for sentences that the API answers with.
 
 Each language has one complete catalogue in `locales/`; a test compares the catalogues and their uses. `a|b` in a text
-separates singular from plural: `n` chooses. Schedules are put into words by `when`, which knows the grammar of each language.
+separates singular from plural: `n` chooses. What is wrong with fields has catalogues of its own, in `locales/problems/`, by
+its English templates (decision 0182). Schedules are put into words by `when`, which knows the grammar of each language.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from noonbell.errors import Sentence
 from noonbell.model.failure_text import SAID, TEXTS
 
 LANGUAGES: Final = {"en": "English", "zh": "简体中文"}
@@ -42,6 +44,32 @@ def wanted_language(cookies: Mapping[str, str], headers: Mapping[str, str]) -> s
 def counted(number: int) -> str:
     """A count as every page and text has it: 5,000."""
     return f"{number:,}"
+
+
+@cache
+def _known_problems(lang: str) -> dict[str, str]:
+    """What is wrong with fields, by the English template."""
+    text = files("noonbell.service").joinpath("locales", "problems", f"{lang}.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, str])
+
+
+def problem_words(problem: str, words: Translator) -> str:
+    """What is wrong with a field, in the reader's language; in English where a part of it is not known there."""
+    if words.lang == "en":
+        return problem
+    return _problem(problem, _known_problems(words.lang)) or problem
+
+
+def _problem(problem: str, known: Mapping[str, str]) -> str | None:
+    if not isinstance(problem, Sentence):
+        return known.get(problem)
+    template = known.get(problem.template)
+    told = {name: _problem(fact, known) for name, fact in problem.facts.items() if name in _IN_WORDS}
+    return None if template is None or None in told.values() else template.format(**{**problem.facts, **told})
+
+
+_IN_WORDS: Final = frozenset({"what", "problem", "first", "second", "field", "noun"})
+"""Facts of a Sentence that are sentences themselves; the others are values, names and numbers."""
 
 
 def failure_words(message: str | None, details: Mapping[str, Any] | None, words: Translator) -> str:

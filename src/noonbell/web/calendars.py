@@ -182,7 +182,7 @@ async def save(ctx: PageContext) -> Response:
 def _problems(error: InvalidArgument) -> dict[str, str]:
     """By box: `closed[3]` belongs to `closed`, `ical.url` to `url`."""
     boxes = {"ical.url": "url", "ical.refresh_seconds": "refresh_seconds"}
-    return {boxes.get(name, name.partition("[")[0]): str(problem) for name, problem in error.details.items()} or {
+    return {boxes.get(name, name.partition("[")[0]): problem for name, problem in error.sentences.items()} or {
         "name": error.message
     }
 

@@ -52,7 +52,7 @@ async def make_call(ctx: PageContext) -> Response:
     try:
         made = await ctx.services.calls.call(_given(sent))
     except InvalidArgument as error:
-        return await _page(ctx, sent, {_box_of(name): str(said) for name, said in error.details.items()}, 400)
+        return await _page(ctx, sent, {_box_of(name): said for name, said in error.sentences.items()}, 400)
     ctx.subject = f"/runs/{made.run_id}"
     return ctx.done(ctx.words("call.made", id=made.run_id), go=f"/runs/{made.run_id}")
 

@@ -15,7 +15,7 @@ import msgspec
 
 from noonbell import yaml_text
 from noonbell.clock import Instant
-from noonbell.errors import AlreadyExists, InvalidArgument, InvalidJson, NoonbellError
+from noonbell.errors import AlreadyExists, InvalidArgument, InvalidJson, NoonbellError, Sentence, both
 from noonbell.fields import StructField, StructKind, brief, kinds, meta, table
 from noonbell.fields.problems import Problems
 from noonbell.json_text import decode, decoded
@@ -111,7 +111,7 @@ def read_box(field: StructField, text: str, problems: Problems, mark: str = ":")
         case kinds.IntegerKind() | kinds.NumberKind():
             value = number_or_text(text)
             if isinstance(value, str):
-                problems.add(field.name, f"is {value!r}; expected {kind.what}")
+                problems.add(field.name, Sentence("is {value}; expected {what}", value=repr(value), what=kind.what))
             return value
         case _:
             return text.strip()
@@ -134,7 +134,9 @@ def number_or_text(text: str) -> float | str:
 def whole(name: str, text: str) -> int:
     """A whole number that a form asks for; else InvalidArgument for the field `name`."""
     if not text.strip().isdecimal() or len(text) > 10:
-        raise InvalidArgument.field(name, f"is {text[:20]!r}; expected a whole number")
+        raise InvalidArgument.field(
+            name, Sentence("is {value}; expected {what}", value=repr(text[:20]), what="a whole number")
+        )
     return int(text)
 
 
@@ -153,10 +155,9 @@ def _read_pairs(name: str, text: str, mark: str, problems: Problems) -> dict[str
         if there and key.strip():
             found[key.strip()] = value.strip()
         elif line.strip():
-            problems.add(
-                name,
-                f"has the line {line.strip()[:60]!r}; expected Name{mark}{' ' if mark == ':' else ''}value on each",
-            )
+            template = "has the line {value}; expected Name{mark}value on each"
+            shown, written = repr(line.strip()[:60]), ": " if mark == ":" else mark
+            problems.add(name, Sentence(template, value=shown, mark=written))
     return found
 
 
@@ -187,12 +188,12 @@ def problems_by_box(
     if not isinstance(error, InvalidArgument) or not error.details:
         return {"": error.message}
     found: dict[str, str] = {}
-    for name, problem in error.details.items():
+    for name, problem in error.sentences.items():
         box = box_of(name)
         head = box.partition(".")[0].partition("[")[0]
         where = head if head in boxes else ""
-        said = str(problem) if where and box == head else f"{name}: {problem}"
-        found[where] = f"{found[where]}; {said}" if where in found else said
+        said = problem if where and box == head else Sentence("{name}: {problem}", name=name, problem=problem)
+        found[where] = both(found[where], said) if where in found else said
     return found
 
 

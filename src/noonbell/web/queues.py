@@ -252,7 +252,7 @@ async def limit(ctx: PageContext) -> Response:
     except InvalidArgument as error:
         if ctx.wants_json:
             raise
-        problems = {_box_of(field): str(problem) for field, problem in error.details.items()}
+        problems = {_box_of(field): problem for field, problem in error.sentences.items()}
         return await show_one(ctx, problems, {field: given.get(field, "") for field in _limits({**_NO_LIMITS})})
     ctx.subject, ctx.details = f"/queues/{name}", wanted
     return ctx.done(ctx.words("queue.limited", name=name), queue_path(name))

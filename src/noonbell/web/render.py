@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +26,7 @@ from starlette.routing import Route
 from noonbell.alerts.wording import said_in_words
 from noonbell.errors import ScheduleError
 from noonbell.model.failure_text import SAID
-from noonbell.service.translation import LANGUAGES, counted, failure_words
+from noonbell.service.translation import LANGUAGES, Translator, counted, failure_words, problem_words
 from noonbell.version import __version__
 from noonbell.web import i18n, recent, sending
 from noonbell.web.charts import badge, icon, mark_of, tone_of, word_of
@@ -65,7 +66,19 @@ def coded(text: str) -> Markup:
 
 
 def page(ctx: PageContext, template: str, view: dict[str, Any]) -> str:
-    return environment().get_template(template).render({**_parts(ctx), **view})
+    return environment().get_template(template).render({**_parts(ctx), **view, **_problems(view, ctx.words)})
+
+
+def _problems(view: Mapping[str, Any], words: Translator) -> dict[str, Any]:
+    """What is wrong with what was sent, in the reader's language: every page has it under these names."""
+    found: dict[str, Any] = {
+        name: problem_words(view[name], words) for name in ("problem", "preview_problem") if view.get(name)
+    }
+    if view.get("problems"):
+        found["problems"] = {name: problem_words(each, words) for name, each in view["problems"].items()}
+    if view.get("summary"):
+        found["summary"] = [(name, problem_words(each, words)) for name, each in view["summary"]]
+    return found
 
 
 def _parts(ctx: PageContext) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from noonbell.errors import ConcurrencyLimit, InvalidArgument, InvalidJson
+from noonbell.errors import ConcurrencyLimit, InvalidArgument, InvalidJson, Sentence
 from noonbell.fields.problems import Problems
 from noonbell.model.access import Role
 from noonbell.model.task import Task
@@ -90,7 +90,7 @@ def _read(box: PayloadBox, text: str, problems: Problems) -> Any:
     if box.kind == "number":
         found = number_or_text(text)
         if isinstance(found, str):
-            problems.add(box.box, f"is {text[:40]!r}; expected a number")
+            problems.add(box.box, Sentence("is {value}; expected {what}", value=repr(text[:40]), what="a number"))
         return found
     return read_json_box(box.box, text, problems)
 
@@ -111,7 +111,7 @@ async def carry_out(ctx: PageContext) -> Response:
         wanted = _wanted(task, boxes, sent)
         published = await ctx.services.publishing.trigger(task.id, wanted, trace_id=ctx.request_id)
     except InvalidArgument as error:
-        problems = {str(name): str(said) for name, said in error.details.items()} or {"": error.message}
+        problems = error.sentences or {"": error.message}
         return _page(ctx, task, boxes, sent, problems, 400)
     except ConcurrencyLimit as error:
         return _page(ctx, task, boxes, sent, {"": error.message}, 409)

@@ -8,7 +8,7 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from itertools import pairwise
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from noonbell import when
 from noonbell.clock import Instant
-from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, ScheduleError, VersionConflict
+from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, ScheduleError, VersionConflict, both
 from noonbell.fields import table
 from noonbell.fields.kinds import ChoiceKind
 from noonbell.fields.problems import Problems
@@ -36,6 +36,7 @@ from noonbell.policy.alerts import concerns
 from noonbell.service.filters import cursor_at
 from noonbell.service.secrets import MASK, refuse_carried, unmasked
 from noonbell.service.tasks import shown
+from noonbell.service.translation import problem_words
 from noonbell.web import task_form
 from noonbell.web.context import PageContext, pretty, whole_number
 from noonbell.web.explanation import Upcoming
@@ -198,7 +199,7 @@ async def previewed(ctx: PageContext, fields: Mapping[str, str], task: Task | No
         view["preview_zone"] = asked["timezone"]
         view["preview"] = await ctx.services.previews.of(asked, ctx.words.lang)
     except InvalidArgument as error:
-        view["preview_problem"] = "; ".join(str(problem) for problem in error.details.values()) or error.message
+        view["preview_problem"] = reduce(both, error.sentences.values()) if error.sentences else error.message
         return view
     view["dialect"] = "" if schedule is None else dialect_of(schedule)
     fires = view["preview"]["next_fires"]
@@ -401,7 +402,8 @@ async def check(ctx: PageContext) -> Response:
         given = await asked_for(ctx, fields, task)
         await (tasks.check(given) if task is None else tasks.draft_of_change(task, given))
     except InvalidArgument as error:
-        return JSONResponse({"problems": _problems(ctx, fields, error)})
+        found = _problems(ctx, fields, error)
+        return JSONResponse({"problems": {name: problem_words(each, ctx.words) for name, each in found.items()}})
     return JSONResponse({"problems": {}})
 
 
@@ -477,7 +479,7 @@ async def fields_from(ctx: PageContext, text: str, task: Task | None) -> dict[st
 def yaml_page(
     ctx: PageContext, text: str, fields: Mapping[str, str], task: Task | None, error: InvalidArgument | None = None
 ) -> Response:
-    problems = {} if error is None else dict(error.details) or {"": error.message}
+    problems = {} if error is None else error.sentences or {"": error.message}
     return ctx.page(
         "task_yaml.html",
         200 if error is None else 400,

@@ -218,7 +218,7 @@ _BOX_OF: Final = {"labels": "set_labels", "queue": "set_queue"}
 
 async def _ask_again(ctx: PageContext, given: Mapping[str, str], error: InvalidArgument) -> Response:
     """The form once more, as it was filled in, with what is wrong."""
-    problems = {_BOX_OF.get(name, name): text for name, text in error.details.items()}
+    problems = {_BOX_OF.get(name, name): text for name, text in error.sentences.items()}
     return await _ask(ctx, "change", given, 400, problems=problems, problem="" if problems else error.message)
 
 

@@ -11,12 +11,13 @@ from calendar import monthrange
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from noonbell.fields import counted, meta
+from noonbell.errors import Sentence, both
+from noonbell.fields import meta
 from noonbell.fields.problems import ReadContext, shown
 from noonbell.model.task_schedule import ClockChanges
 from noonbell.when import describe
@@ -194,18 +195,21 @@ def _six_fields(at: ReadContext, source: str, seconds_field: bool, dialect: Cron
         return _nickname(at, source, dialect)
     if count == len(KINDS) + 1 and dialect is CronDialect.QUARTZ and source.rsplit(maxsplit=1)[-1] not in ("*", "?"):
         year = source.rsplit(maxsplit=1)[-1]
-        at.wrong("expr", f"names the year {shown(year)}; expected * there: start_at and end_at say it")
+        template = "names the year {value}; expected * there: start_at and end_at say it"
+        at.wrong("expr", Sentence(template, value=shown(year)))
     elif count not in (5, 6) and not (count == len(KINDS) + 1 and dialect is CronDialect.QUARTZ):
-        hint = ", or 7 with a year in the quartz dialect" if count == len(KINDS) + 1 else ""
-        at.wrong("expr", f"is {shown(source)}, {counted(count, 'field')}; expected {_WHAT}{hint}")
+        what = f"{_WHAT}, or 7 with a year in the quartz dialect" if count == len(KINDS) + 1 else _WHAT
+        at.wrong("expr", _of_fields(source, count, what))
     elif count >= len(KINDS) and not seconds_field:
-        at.wrong(
-            "expr",
-            f"is {shown(source)}, {counted(count, 'field')}; expected 5, because scheduler.enable_seconds_field is off",
-        )
+        at.wrong("expr", _of_fields(source, count, "5, because scheduler.enable_seconds_field is off"))
     else:
         return _expanded(source, dialect)
     return ""
+
+
+def _of_fields(source: str, count: int, what: str) -> Sentence:
+    template = "is {value}, 1 field; expected {what}" if count == 1 else "is {value}, {count} fields; expected {what}"
+    return Sentence(template, value=shown(source), count=count, what=what)
 
 
 def _nickname(at: ReadContext, source: str, dialect: CronDialect) -> str:
@@ -217,8 +221,8 @@ def _nickname(at: ReadContext, source: str, dialect: CronDialect) -> str:
     elif expr.startswith("@EVERY"):
         hint = 'use a schedule of type interval: {"type": "interval", "every": 5, "unit": "minute"}'
     else:
-        hint = "expected " + ", ".join(name.lower() for name in NICKNAMES)
-    at.wrong("expr", f"is {shown(source)}; {hint}")
+        hint = Sentence("expected one of {words}", words=", ".join(name.lower() for name in NICKNAMES))
+    at.wrong("expr", Sentence("is {value}; {what}", value=shown(source), what=hint))
     return ""
 
 
@@ -227,14 +231,14 @@ def _read_fields(at: ReadContext, expr: str, dialect: CronDialect) -> tuple[Cron
     if not expr:
         return ()
     found: list[CronField] = []
-    problems: list[str] = []
+    problems: list[Sentence] = []
     for kind, text in zip(kinds_of(dialect), expr.split(), strict=True):
         try:
             found.append(read(kind, text, dialect))
         except BadField as bad:
-            problems.append(str(bad))
+            problems.append(bad.problem)
     if problems:
-        at.wrong("expr", "; ".join(problems))
+        at.wrong("expr", reduce(both, problems))
         return ()
     return tuple(found)
 
@@ -266,7 +270,8 @@ def _days(fields: tuple[CronField, ...], dialect: CronDialect) -> Days:
 def _check_some_day(at: ReadContext, fields: tuple[CronField, ...], dialect: CronDialect) -> None:
     if fields and not ever(_days(fields, dialect)):
         texts = " ".join(each.text for each in fields[3:])
-        at.wrong("expr", f"never fires: no day matches {shown(texts)} (day of month, month, day of week)")
+        template = "never fires: no day matches {value} (day of month, month, day of week)"
+        at.wrong("expr", Sentence(template, value=shown(texts)))
 
 
 def names_times(fields: tuple[CronField, ...]) -> bool:

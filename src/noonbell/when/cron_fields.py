@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 
+from noonbell.errors import Sentence
+
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 _DIGITS = 4
@@ -77,7 +79,10 @@ class BadField(Exception):
 
     def __init__(self, kind: CronFieldKind, item: str, hint: str = "") -> None:
         shown = item if len(item) <= 40 else item[:39] + "…"
-        super().__init__(f"{kind.name} {shown!r} is wrong; expected {kind.low}-{kind.high}, {kind.syntax}{hint}")
+        template = "{field} {value} is wrong; expected {low}-{high}, {what}"
+        facts = {"field": kind.name, "value": repr(shown), "low": kind.low, "high": kind.high, "what": kind.syntax}
+        self.problem = Sentence(template + hint, **facts)
+        super().__init__(self.problem)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,11 +11,11 @@ import re
 from bisect import bisect_right
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from noonbell.clock import EARLIEST, LATEST
-from noonbell.errors import ScheduleError
+from noonbell.errors import ScheduleError, Sentence
 from noonbell.fields.problems import shown
 
 DAY = 86_400
@@ -154,7 +154,7 @@ def zone(name: str) -> tzinfo:
 def find(name: object) -> Zone:
     """Like `zone`, with its stretches."""
     if not isinstance(name, str):
-        raise _refused(name, "")
+        raise _refused(name)
     return _find(name)
 
 
@@ -169,13 +169,13 @@ def _find(name: str) -> Zone:
     if almost is not None:
         sign, hours, minutes = almost.groups("00")
         written = f"{sign}{int(hours):02d}:{minutes}"
-        raise _refused(name, f"; for that offset write {written}" if _OFFSET.fullmatch(written) else "")
+        raise _refused(name, written if _OFFSET.fullmatch(written) else "")
     if name in _MACHINE_NAMES or name.startswith(_OTHER_TREES):
-        raise _refused(name, "")
+        raise _refused(name)
     try:
         return Zone(name, ZoneInfo(name))
     except (KeyError, ValueError, OSError):
-        raise _refused(name, "") from None
+        raise _refused(name) from None
 
 
 def _fixed(sign: str, hours: str, minutes: str) -> timezone:
@@ -183,6 +183,13 @@ def _fixed(sign: str, hours: str, minutes: str) -> timezone:
     return timezone(-span if sign == "-" else span)
 
 
-def _refused(name: object, hint: str) -> ScheduleError:
-    problem = f"is {shown(name)}; expected an IANA name such as Europe/Berlin, UTC, or an offset such as +08:00{hint}"
+_A_ZONE: Final = "an IANA name such as Europe/Berlin, UTC, or an offset such as +08:00"
+
+
+def _refused(name: object, written: str = "") -> ScheduleError:
+    """`written`: the same offset, as it would have been taken."""
+    template = (
+        "is {value}; expected {what}; for that offset write {written}" if written else "is {value}; expected {what}"
+    )
+    problem = Sentence(template, value=shown(name), what=_A_ZONE, written=written)
     return ScheduleError(f"timezone {problem}", details={"timezone": problem})

@@ -109,3 +109,49 @@ async def test_a_kind_that_is_none_is_refused_in_words(api):
     assert status == 400
     assert 'id="problems"' in text
     assert "<img src=x>" not in text
+
+
+ENGLISH = re.compile(r"[a-z]{3,} [a-z]{2,} [a-z]{2,}")
+WRONG = {
+    "name": " a ",
+    "kind": "http",
+    "when": "cron",
+    "cron_expr": "99 * * * *",
+    "target_url": "nonsense",
+    "timezone": "Berlin",
+    "headers": "no colon",
+    "max_concurrency": "many",
+    "timeout_seconds": "0",
+    "priority": "1e9",
+    "labels": "team",
+    "max_retries": "-2",
+    "rate_limit_max": "0",
+    "start_at": "tomorrow",
+    "fanout_workers": "x",
+}
+
+
+async def test_what_is_wrong_with_a_form_is_told_in_chinese(api):
+    chinese = {"accept-language": "zh-CN"}
+    status, _, text = await post(api, "/tasks/new", WRONG, **chinese)
+    summary = text.split('id="problems"')[1].split("</section>")[0]
+    said = re.findall(r"<a href=\"#f-([a-z_]+)\">[^<]*</a>:(.*?)</li>", summary)
+    assert status == 400
+    assert {name for name, _ in said} >= {"headers", "labels", "max_concurrency"}
+    assert [problem for _, problem in said if ENGLISH.search(problem)] == []
+    fine = {**WRONG, "headers": "", "labels": "", "max_concurrency": "", "fanout_workers": "", "start_at": ""}
+    found = set()
+    for path in ("/tasks/new", "/tasks/preview"):
+        text = (await post(api, path, {**fine, "name": "a"}, **chinese))[2]
+        found |= set(re.findall(r"应为[^<]*", text))
+    assert len(found) > 4, found
+    assert [problem for problem in found if ENGLISH.search(problem)] == []
+    for path, sent in (
+        ("/settings/new/channel?kind=email", {"name": "a b", "kind": "email", "url": "x", "to": "y"}),
+        ("/settings/new/channel?kind=telegram", {"name": "tg", "kind": "telegram", "url": "x", "to": ""}),
+        ("/queues/q/limit", {"concurrency": "-1", "max": "x", "per_seconds": "0"}),
+    ):
+        status, _, text = await post(api, path, sent, **chinese)
+        problems = re.findall(r'<p class="problem"[^>]*>(?:<svg.*?</svg>)?(.*?)</p>', text)
+        assert (status, bool(problems)) == (400, True), path
+        assert [problem for problem in problems if ENGLISH.search(problem)] == [], path

@@ -1,0 +1,123 @@
+"""What is wrong with a field is told in the reader's language: by its English template, with the facts put in."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from string import Formatter
+
+import msgspec
+import pytest
+
+import noonbell
+from noonbell.alerts.channels import ChannelBody
+from noonbell.alerts.service import MuteWrite
+from noonbell.errors import InvalidArgument, Sentence, both
+from noonbell.fields import read, table
+from noonbell.model.alert import RuleBody
+from noonbell.model.task import Circuit, TaskSpec
+from noonbell.service.calendars import CalendarBody
+from noonbell.service.calls import CallBody
+from noonbell.service.translation import Translator, problem_words
+from noonbell.subscriptions.service import SubscriptionBody
+
+ROOM = Path(noonbell.__file__).parent
+KNOWN: dict[str, str] = json.loads((ROOM / "service/locales/problems/zh.json").read_text())
+FORMS = (
+    *("fields", "model", "when", "web", "subscriptions"),
+    *(f"service/{name}_fields.py" for name in ("task", "target", "grpc")),
+    *(f"service/{name}.py" for name in ("preview", "pauses", "publishing", "queues", "access", "calendars", "filters")),
+    *(f"alerts/{name}.py" for name in ("channels", "apprise", "posting", "email", "telegram")),
+)
+"""Where the problems come from that a form can show; what only a call of the API can do wrong stays in English."""
+
+
+def texts(node: ast.expr | None) -> Iterator[str]:
+    match node:
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.IfExp(body=first, orelse=second):
+            yield from (*texts(first), *texts(second))
+
+
+def problems_in(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="Sentence"), args=[template, *_], keywords=facts):
+                yield from texts(template)
+                yield from (text for fact in facts if fact.arg in ("what", "noun") for text in texts(fact.value))
+            case ast.Call(func=ast.Attribute(attr="wrong"), args=[_, problem]):
+                yield from texts(problem)
+            case ast.Call(func=ast.Attribute(attr="add", value=ast.Name(id="problems")), args=[_, problem]):
+                yield from texts(problem)
+            case ast.Call(func=ast.Attribute(attr="expected"), args=[_, _, what]):
+                yield from texts(what)
+            case ast.Call(func=ast.Name(id="meta"), keywords=keywords):
+                yield from (
+                    text for each in keywords if each.arg in ("expected", "missing") for text in texts(each.value)
+                )
+            case ast.Assign(targets=[ast.Name(id="template")], value=template):
+                yield from texts(template)
+            case ast.AnnAssign(target=ast.Name(id="noun"), value=noun):
+                yield from texts(noun)
+
+
+def test_what_a_form_can_show_is_in_the_chinese_catalogue():
+    found = {
+        text
+        for place in FORMS
+        for path in sorted((ROOM / place).rglob("*.py") if (ROOM / place).is_dir() else [ROOM / place])
+        for text in problems_in(ast.parse(path.read_text()))
+    }
+    assert len(found) > 120
+    assert sorted(found - set(KNOWN)) == []
+
+
+def expectations(struct: type[msgspec.Struct], seen: set[type]) -> Iterator[str]:
+    """What the fields of a Struct are said to expect, and those of the Structs in it."""
+    seen.add(struct)
+    for each in table(struct).values():
+        yield from filter(None, (each.kind.what, each.extra.get("missing")))
+        for inner in each.kind.structs():
+            if inner not in seen:
+                yield from expectations(inner, seen)
+
+
+@pytest.mark.parametrize("body", [TaskSpec, CallBody, ChannelBody, RuleBody, MuteWrite, SubscriptionBody, CalendarBody])
+def test_what_the_fields_of_a_form_expect_is_told_in_chinese(body: type[msgspec.Struct]):
+    for what in expectations(body, set()):
+        problem = Sentence("is missing; expected {what}", what=what)
+        assert re.search("[一-鿿]", problem_words(problem, Translator("zh"))), what
+
+
+def facts(text: str) -> set[str]:
+    return {name for _, name, _, _ in Formatter().parse(text) if name}
+
+
+@pytest.mark.parametrize("template", [each for each in KNOWN if "{" in each and '{"' not in each and "{…}" not in each])
+def test_a_problem_takes_the_same_facts_in_chinese(template: str):
+    assert facts(KNOWN[template]) == facts(template)
+
+
+def test_a_problem_is_told_in_the_readers_language():
+    with pytest.raises(InvalidArgument) as raised:
+        read(Circuit, {"failures": 0, "cool_down": 3})
+    problems = raised.value.sentences
+    assert raised.value.details == problems
+    assert all(type(each) is str for each in raised.value.details.values())
+    told = {name: problem_words(each, Translator("zh")) for name, each in problems.items()}
+    assert told == {
+        "failures": "为 0；应为 1 到 1000000 之间的整数",
+        "cool_down": "不是熔断设置的字段；是否指 cool_down_seconds？",
+    }
+    assert {name: problem_words(each, Translator("en")) for name, each in problems.items()} == problems
+
+
+def test_what_is_not_known_in_part_is_told_in_english_as_a_whole():
+    odd = Sentence("is {value}; expected {what}", value="7", what="something that nobody has put into Chinese")
+    assert problem_words(odd, Translator("zh")) == str(odd)
+    assert problem_words(both(odd, "is missing"), Translator("zh")) == f"{odd}; is missing"
+    assert problem_words(both("is missing", "is missing"), Translator("zh")) == "缺失；缺失"
