@@ -54,8 +54,10 @@ class NoonbellError(Exception):
     code: ClassVar[str] = "INTERNAL"
 
     def __init__(self, message: str, *, details: Mapping[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        super().__init__(str(message))
+        self.message = str(message)
+        self.sentence = message
+        """The message; a Sentence where one was given."""
         self.sentences: dict[str, str] = {
             name: value if isinstance(value, str) else str(value) for name, value in (details or {}).items()
         }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from noonbell.errors import InvalidJson, PayloadTooLarge
+from noonbell.errors import InvalidJson, PayloadTooLarge, Sentence
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -78,14 +78,18 @@ def decode(body: bytes, what: str = "the body ") -> Any:
     try:
         value = _decode(body)
     except msgspec.MsgspecError as error:
-        raise InvalidJson(f"{what}is not JSON: {error}") from None
+        raise InvalidJson(Sentence("{begin}is not JSON: {error}", begin=what, error=str(error))) from None
     except UnicodeDecodeError as error:
         raise InvalidJson(f"{what}is not UTF-8: {error.reason} at byte {error.start}") from None
     except RecursionError:
-        raise InvalidJson(f"{what}is nested deeper than {DEEPEST} levels") from None
+        raise _too_deep(what) from None
     if is_too_deep(body):
-        raise InvalidJson(f"{what}is nested deeper than {DEEPEST} levels")
+        raise _too_deep(what)
     return value
+
+
+def _too_deep(what: str) -> InvalidJson:
+    return InvalidJson(Sentence("{begin}is nested deeper than {most} levels", begin=what, most=DEEPEST))
 
 
 def is_too_deep(text: bytes) -> bool:

@@ -12,7 +12,7 @@ from noonbell.alerts.channel_kind import Undeliverable
 from noonbell.alerts.channels import ChannelSender, ShownChannel, channel_json, read_channel
 from noonbell.alerts.wording import in_language
 from noonbell.clock import SECOND, rfc3339
-from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound, SettingsError
+from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound, Sentence, SettingsError
 from noonbell.fields import Moment, filled, list_of, meta, plain, read_into, shortened
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.alert import (
@@ -297,7 +297,7 @@ class Alerts:
         if "until" in given and not at.problems.found and not now < asked.until <= now + round(MONTH * SECOND):
             at.wrong("until", "is not within the next 30 days; expected a moment that is still to come")
         if asked.rule is not None and all(rule.name != asked.rule for rule in await self._store.alert_rules()):
-            at.wrong("rule", f"is {asked.rule!r}; there is no such rule")
+            at.wrong("rule", Sentence("is {value}; there is no such rule", value=repr(asked.rule)))
         if len(await self._store.alert_mutes()) >= MOST_MUTES:
             raise InvalidState(f"there are {MOST_MUTES} mutes, and no more can be; end one first")
         at.problems.finish()

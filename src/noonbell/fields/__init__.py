@@ -129,8 +129,9 @@ class TaggedKind(FieldKind):
         inner = ReadContext(at.problems, at.name_of(name), at.zone)
         word = value.get(self.tag)
         if not isinstance(word, str) or word not in self.of:
-            said = "is missing" if word is None else f"is {shown(word)}"
-            inner.wrong(self.tag, f"{said}; expected one of {', '.join(self.of)}")
+            what = Sentence("one of {words}", words=", ".join(self.of))
+            template = "is missing; expected {what}" if word is None else "is {value}; expected {what}"
+            inner.wrong(self.tag, Sentence(template, value=shown(word), what=what))
             return first.sample_struct()
         return read_into(self.of[word], {each: given for each, given in value.items() if each != self.tag}, inner)
 

@@ -11,7 +11,7 @@ import msgspec
 from noonbell.clock import SECOND, Instant
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.publish import publish
-from noonbell.errors import AlreadyExists, InvalidState
+from noonbell.errors import AlreadyExists, InvalidState, Sentence
 from noonbell.fields import Moment, meta, plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.account import KeyLine
@@ -199,9 +199,9 @@ class Calls:
         if asked.concurrency_key is None and given.get("max_per_key") is not None:
             at.wrong("max_per_key", "needs a concurrency_key: it is about the calls that share one")
         if asked.body is not None and _size(asked.body) > LONGEST_BODY:
-            at.wrong("body", f"has more than {LONGEST_BODY} bytes")
+            at.wrong("body", Sentence("has more than {most} bytes", most=LONGEST_BODY))
         if len(msgspec.json.encode(asked.labels)) > MOST_BYTES:
-            at.wrong("labels", f"are more than {MOST_BYTES} bytes")
+            at.wrong("labels", Sentence("are more than {most} bytes", most=MOST_BYTES))
         return asked
 
     async def _check_expiry(self, asked: Sequence[tuple[CallBody, ReadContext]]) -> None:

@@ -230,11 +230,13 @@ def check_message(kind: TargetKind, values: Mapping[str, Any], at: ReadContext, 
     field = kind.named_by
     message: BrokerMessage | None = values.get(field)
     if kind.lacks_client():
-        at.wrong(field, f"needs a client that is not installed on this server: {kind.how_to_install}")
+        template = "needs a client that is not installed on this server: {command}"
+        at.wrong(field, Sentence(template, command=kind.how_to_install))
         return
     if message is None:
         if at.name_of(field) not in at.problems.found:
-            at.wrong(field, f"is missing; expected an object that says what a task of exec_type {kind.name} publishes")
+            template = "is missing; expected an object that says what a task of exec_type {kind} publishes"
+            at.wrong(field, Sentence(template, kind=kind.name))
         return
     inside = ReadContext(at.problems, at.name_of(field))
     has_more = any(name.startswith(f"{inside.path}.") for name in at.problems.found)

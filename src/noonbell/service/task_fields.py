@@ -352,7 +352,7 @@ def _read_steps(given: Any, at: ReadContext, rules: Rules) -> tuple[Step, ...]:
 
 def _read_step(given: Any, at: ReadContext, rules: Rules) -> Step:
     if not isinstance(given, Mapping):
-        at.problems.add(at.path, f"is {shown(given)}; expected an object")
+        at.problems.add(at.path, Sentence("is {value}; expected {what}", value=shown(given), what="an object"))
         return Step(id="_")
     named_kind = given.get("exec_type")
     kind = target_kind(named_kind, given if named_kind is None else {})
@@ -529,7 +529,7 @@ def _read_schedules(
             at.wrong(f"{field}[{index}].{name}", problem)
         found.append(made)
     if len(msgspec.json.encode(found)) > MOST_BYTES:
-        at.wrong(field, f"are more than {MOST_BYTES} bytes")
+        at.wrong(field, Sentence("are more than {most} bytes", most=MOST_BYTES))
     return tuple(found)
 
 
@@ -552,8 +552,9 @@ def _check_exclude(
         if all(given.get(name) is None for name in ("schedule", "cron_expr", "schedules")):
             at.wrong("exclude", "leaves out slots of a schedule, and there is none; leave it out too")
     elif schedule is not None and (schedule["type"] == "once" or schedule.get("mode") == "fixed_delay"):
-        kind = "fixed_delay, whose slots depend on runs" if schedule["type"] == "interval" else "once"
-        at.wrong("exclude", f"is for schedules that repeat, and this one is {kind}; leave one of the two out")
+        what = "fixed_delay, whose slots depend on runs" if schedule["type"] == "interval" else "once"
+        template = "is for schedules that repeat, and this one is {what}; leave one of the two out"
+        at.wrong("exclude", Sentence(template, what=what))
 
 
 def _check_together(

@@ -144,7 +144,7 @@ def read_json_box(name: str, text: str, problems: Problems) -> Any:
     try:
         return read_json(text)
     except InvalidJson as error:
-        problems.add(name, error.message)
+        problems.add(name, error.sentence)
         return {}
 
 

@@ -133,7 +133,7 @@ def _wanted(task: Task, boxes: list[PayloadBox], sent: Mapping[str, str]) -> dic
         try:
             wanted["payload"] = read_json(text)
         except InvalidJson as error:
-            problems.add("payload", error.message)
+            problems.add("payload", error.sentence)
     if key := sent.get("key", "").strip():
         wanted["key"] = key
     for name in ("delay_seconds", "priority"):

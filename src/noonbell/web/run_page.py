@@ -510,7 +510,7 @@ async def replay(ctx: PageContext) -> Response:
             wanted["override_body"] = text
         published = await ctx.services.publishing.trigger(run.task_id, wanted, trace_id=ctx.request_id)
     except (InvalidArgument, InvalidJson) as error:
-        return ctx.page("run_replay.html", 400, run=run, is_job=is_job, text=text, problem=error.message)
+        return ctx.page("run_replay.html", 400, run=run, is_job=is_job, text=text, problem=error.sentence)
     return ctx.done(ctx.words("run.replayed", of=run.id), go=f"/runs/{published.run_id}")
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from noonbell import when
-from noonbell.errors import NoonbellError
+from noonbell.errors import NoonbellError, Sentence
 from noonbell.fields import StructField, table
 from noonbell.fields.kinds import BoolKind, ChoiceKind, IntegerKind, NumberKind, TextKind, TimeKind
 from noonbell.fields.problems import Problems
@@ -547,7 +547,7 @@ def _read_rest(fields: Mapping[str, str], given: dict[str, Any], problems: Probl
         return
     for name, value in rest.items():
         if _has_field(name, fields.get("kind", "http")):
-            problems.add("rest", f"has {name!r}, which has a field of its own in the form")
+            problems.add("rest", Sentence("has {value}, which has a field of its own in the form", value=repr(name)))
         given[name] = value
 
 

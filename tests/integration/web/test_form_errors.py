@@ -155,3 +155,5 @@ async def test_what_is_wrong_with_a_form_is_told_in_chinese(api):
         problems = re.findall(r'<p class="problem"[^>]*>(?:<svg.*?</svg>)?(.*?)</p>', text)
         assert (status, bool(problems)) == (400, True), path
         assert [problem for problem in problems if ENGLISH.search(problem)] == [], path
+    text = (await post(api, "/tasks/new", {"name": "j", "kind": "job", "job_type": "x", "payload": "{"}, **chinese))[2]
+    assert "不是 JSON" in field(text, "payload")

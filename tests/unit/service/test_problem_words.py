@@ -30,7 +30,7 @@ FORMS = (
     *("fields", "model", "when", "web", "subscriptions"),
     *(f"service/{name}_fields.py" for name in ("task", "target", "grpc")),
     *(f"service/{name}.py" for name in ("preview", "pauses", "publishing", "queues", "access", "calendars", "filters")),
-    *(f"alerts/{name}.py" for name in ("channels", "apprise", "posting", "email", "telegram")),
+    *(f"alerts/{name}.py" for name in ("channels", "apprise", "posting", "email", "telegram", "chat")),
 )
 """Where the problems come from that a form can show; what only a call of the API can do wrong stays in English."""
 
