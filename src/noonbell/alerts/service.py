@@ -277,12 +277,24 @@ class Alerts:
         asked = _read(AlertAcknowledge, given)
         kept = await self._store.acknowledge_alert(asked.rule, asked.subject, by=by, note=asked.note.strip())
         if kept is None:
-            raise NotFound(f"there is no open alert of rule {asked.rule!r} about {asked.subject!r}")
+            raise NotFound(
+                Sentence(
+                    "there is no open alert of rule {rule} about {subject}",
+                    rule=repr(asked.rule),
+                    subject=repr(asked.subject),
+                )
+            )
 
     async def withdraw_acknowledgement(self, given: Mapping[str, Any]) -> None:
         asked = _read(AlertKey, given)
         if not await self._store.withdraw_acknowledgement(asked.rule, asked.subject):
-            raise NotFound(f"the alert of rule {asked.rule!r} about {asked.subject!r} is not acknowledged")
+            raise NotFound(
+                Sentence(
+                    "the alert of rule {rule} about {subject} is not acknowledged",
+                    rule=repr(asked.rule),
+                    subject=repr(asked.subject),
+                )
+            )
 
     # Mutes
 
@@ -322,7 +334,9 @@ class Alerts:
         rule = read_rule(given)
         known = await self._store.alert_rules()
         if any(each.name == rule.name for each in known):
-            raise AlreadyExists(f"there is a rule {rule.name!r} already", details={"name": "is taken"})
+            raise AlreadyExists(
+                Sentence("there is a rule {name} already", name=repr(rule.name)), details={"name": "is taken"}
+            )
         if len(known) >= MOST_RULES:
             raise InvalidState(f"there are {len(known)} rules, and at most {MOST_RULES} can be; name more tasks in one")
         await self._check_channels(rule)
@@ -353,7 +367,7 @@ class Alerts:
         for rule in await self._store.alert_rules():
             if rule.name == name:
                 return rule
-        raise NotFound(f"there is no rule {name!r}")
+        raise NotFound(Sentence("there is no rule {name}", name=repr(name)))
 
     # Channels
 
@@ -367,7 +381,9 @@ class Alerts:
         channel = read_channel(given, None)
         known = await self._store.alert_channels()
         if any(each.name == channel.name for each in known):
-            raise AlreadyExists(f"there is a channel {channel.name!r} already", details={"name": "is taken"})
+            raise AlreadyExists(
+                Sentence("there is a channel {name} already", name=repr(channel.name)), details={"name": "is taken"}
+            )
         if len(known) >= MOST_CHANNELS:
             raise InvalidState(f"there are {len(known)} channels, and at most {MOST_CHANNELS} can be; remove one first")
         return await self._put(channel)
@@ -456,7 +472,9 @@ class Alerts:
 
 def _check_ours(there: Rule | Channel) -> None:
     if there.managed_by == SETTINGS:
-        raise InvalidState(f"{there.name!r} is declared in the settings; change it there, under `alerts`")
+        raise InvalidState(
+            Sentence("{name} is declared in the settings; change it there, under `alerts`", name=repr(there.name))
+        )
 
 
 def _check_free(what: str, names: list[str], known: Mapping[str, str]) -> None:

@@ -22,7 +22,7 @@ from noonbell.clock import read_monotonic
 from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.publish import topics_of
-from noonbell.errors import InvalidState, NoonbellError, NotFound, StoreUnavailable
+from noonbell.errors import InvalidState, NoonbellError, NotFound, Sentence, StoreUnavailable
 from noonbell.fields import list_of, meta, plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.bulk import (
@@ -177,9 +177,9 @@ class Bulk:
         """Start another operation, which turns back every task that this one has enabled or disabled."""
         operation = await self.get(operation_id)
         if operation.kind not in OPPOSITES:
-            raise InvalidState(f"a bulk operation {operation.kind} cannot be undone")
+            raise InvalidState(Sentence("a bulk operation {kind} cannot be undone", kind=operation.kind))
         if operation.status is BulkStatus.RUNNING:
-            raise InvalidState(f"bulk operation {operation_id} is under way; cancel it first")
+            raise InvalidState(Sentence("bulk operation {id} is under way; cancel it first", id=operation_id))
         new = NewBulk(kind=OPPOSITES[operation.kind], undo_of=operation_id, total=operation.done, by=by)
         return await self._start(new)
 

@@ -17,7 +17,7 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant, instant_of, slot_of
 from noonbell.engine import failpoint
-from noonbell.errors import InvalidArgument, InvalidId, InvalidState, NoonbellError, NotFound, ScheduleError
+from noonbell.errors import InvalidArgument, InvalidId, InvalidState, NoonbellError, NotFound, ScheduleError, Sentence
 from noonbell.fields import Moment, list_of, meta, plain, read_into
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import Problems, ReadContext
@@ -177,7 +177,7 @@ class Calendars:
     async def get(self, name: str) -> Calendar:
         found = await self._store.calendar(checked_name(name))
         if found is None:
-            raise NotFound(f"there is no calendar {name!r}")
+            raise NotFound(Sentence("there is no calendar {name}", name=repr(name)))
         return found
 
     async def users(self, name: str) -> list[Task]:
@@ -233,7 +233,7 @@ class Calendars:
         """Fetch its source now. Raises InvalidState where it has none, InvalidArgument where it cannot be fetched or read."""
         found = await self.get(name)
         if found.spec.ical is None:
-            raise InvalidState(f"calendar {name!r} has no iCal source")
+            raise InvalidState(Sentence("calendar {name} has no iCal source", name=repr(name)))
         try:
             return await self._refreshed(found, by)
         except NoonbellError as error:

@@ -12,7 +12,7 @@ from noonbell import when
 from noonbell.clock import Instant, instant_of, rfc3339, slot_of
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.publish import publish
-from noonbell.errors import ConcurrencyLimit, InvalidArgument, InvalidState, NotFound
+from noonbell.errors import ConcurrencyLimit, InvalidArgument, InvalidState, NotFound, Sentence
 from noonbell.fields import Moment, meta, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model import dedupe
@@ -151,7 +151,11 @@ class Publishing:
         (published,) = await publish(self._store, self._wakeup, [publication], self._cache)
         if published.outcome is PublishOutcome.REFUSED:
             raise ConcurrencyLimit(
-                f"task {task_id} is at its limit and takes no further run ({published.reason})",
+                Sentence(
+                    "task {task} is at its limit and takes no further run ({reason})",
+                    task=task_id,
+                    reason=published.reason,
+                ),
                 details={"reason": published.reason},
             )
         return published
@@ -367,9 +371,11 @@ def slots(task: Task, since: Instant, until: Instant, most: int) -> list[Instant
     spec = task.spec
     schedule = when.of_task(spec)
     if schedule is None:
-        raise InvalidState(f"task {task.name!r} has no schedule, and so no slots to fill")
+        raise InvalidState(Sentence("task {task} has no schedule, and so no slots to fill", task=repr(task.name)))
     if schedule.is_fixed_delay:
-        raise InvalidState(f"task {task.name!r} runs a while after its last run; it has no slots of the past")
+        raise InvalidState(
+            Sentence("task {task} runs a while after its last run; it has no slots of the past", task=repr(task.name))
+        )
     bounds = Bounds(
         None if spec.start_at is None else slot_of(spec.start_at),
         None if spec.end_at is None else slot_of(spec.end_at),

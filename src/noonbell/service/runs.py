@@ -13,7 +13,7 @@ import msgspec
 
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.publish import cancel, publish
-from noonbell.errors import ConcurrencyLimit, InvalidArgument, InvalidState, NotFound
+from noonbell.errors import ConcurrencyLimit, InvalidArgument, InvalidState, NotFound, Sentence
 from noonbell.fields import Moment, list_of, meta, plain
 from noonbell.fields.problems import shown as quoted
 from noonbell.model.event import Callback, LogLine
@@ -214,20 +214,37 @@ class Runs:
         del by  # the run itself says that it is a retry, and of which; the audit log says who asked
         run = await self.get(run_id)
         if run.status not in FINAL:
-            raise InvalidState(f"run {run_id} is {run.status}; only a run that is final can be retried")
+            raise InvalidState(
+                Sentence(
+                    "run {run} is {status}; only a run that is final can be retried", run=run_id, status=run.status
+                )
+            )
         if run.step_id is not None:
             raise InvalidState(
-                f"run {run_id} is step {run.step_id!r} of run {run.parent_id}; retry that one, with from_step"
+                Sentence(
+                    "run {run} is step {step} of run {parent}; retry that one, with from_step",
+                    run=run_id,
+                    step=repr(run.step_id),
+                    parent=run.parent_id,
+                )
             )
         if run.parent_id is not None:
-            raise InvalidState(f"run {run_id} is a part of run {run.parent_id}; retry that one")
+            raise InvalidState(
+                Sentence("run {run} is a part of run {parent}; retry that one", run=run_id, parent=run.parent_id)
+            )
         if from_step is not None:
             await self._check_step(run, from_step)
         published = (await self._publish_again([run], once=False, from_step=from_step)).get(run_id)
         if published is None:
             raise NotFound("there is no such run")
         if published.outcome is PublishOutcome.REFUSED or published.run_id is None:
-            raise ConcurrencyLimit(f"task {run.task_id} is at its limit and takes no further run ({published.reason})")
+            raise ConcurrencyLimit(
+                Sentence(
+                    "task {task} is at its limit and takes no further run ({reason})",
+                    task=run.task_id,
+                    reason=published.reason,
+                )
+            )
         return published.run_id
 
     async def _check_step(self, run: Run, from_step: str) -> None:
@@ -241,7 +258,9 @@ class Runs:
             )
         if not await self._store.flow_states(run.id):
             raise InvalidState(
-                f"run {run.id} ended before its flow started: there is nothing to keep; retry it as a whole"
+                Sentence(
+                    "run {run} ended before its flow started: there is nothing to keep; retry it as a whole", run=run.id
+                )
             )
 
     async def graph(self, run_id: RunId) -> FlowGraph:
@@ -302,7 +321,9 @@ class Runs:
         """A delayed or retrying run becomes due now; InvalidState if it does not wait for its time."""
         if not await self._store.promote_run(run_id):
             run = await self.get(run_id)
-            raise InvalidState(f"run {run_id} is {run.status} and does not wait for its time")
+            raise InvalidState(
+                Sentence("run {run} is {status} and does not wait for its time", run=run_id, status=run.status)
+            )
         run = await self.get(run_id)
         self._wakeup.signal(queue_topic(run.queue))
         return run

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from noonbell.clock import Instant
-from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound
+from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound, Sentence
 from noonbell.fields import Moment, filled, list_of, meta, plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.masking import origin_alone
@@ -283,7 +283,9 @@ class Subscriptions:
         made, _ = read_subscription(given, None, self._url_problem)
         known = await self._store.subscriptions()
         if any(each.subscription.name == made.name for each in known):
-            raise AlreadyExists(f"there is a subscription {made.name!r} already", details={"name": "is taken"})
+            raise AlreadyExists(
+                Sentence("there is a subscription {name} already", name=repr(made.name)), details={"name": "is taken"}
+            )
         if len(known) >= MOST_SUBSCRIPTIONS:
             raise InvalidState(
                 f"there are {len(known)} subscriptions, and at most {MOST_SUBSCRIPTIONS} can be; remove one first"
@@ -309,7 +311,7 @@ class Subscriptions:
 
     async def remove(self, name: str) -> None:
         if not await self._store.remove_subscription(name):
-            raise NotFound(f"there is no subscription {name!r}")
+            raise NotFound(Sentence("there is no subscription {name}", name=repr(name)))
         self._changed()
 
     async def test(self, name: str) -> dict[str, Any]:
@@ -354,7 +356,7 @@ class Subscriptions:
         """The same body once more, as a new delivery that waits for no other."""
         held = await self._held(name)
         if not held.subscription.active:
-            raise InvalidState(f"subscription {name!r} is not active; activate it first")
+            raise InvalidState(Sentence("subscription {name} is not active; activate it first", name=repr(name)))
         if held.state.pending >= 2 * WINDOW:
             raise InvalidState(f"{held.state.pending} deliveries wait already; wait until some of them are made")
         made = await self._store.replay_delivery(name, delivery_id)
@@ -370,7 +372,7 @@ class Subscriptions:
         at.problems.finish()
         place = read_place(asked.goes_on)
         if await self._store.move_subscription(name, place) is None:
-            raise NotFound(f"there is no subscription {name!r}")
+            raise NotFound(Sentence("there is no subscription {name}", name=repr(name)))
         self._changed()
         return await self.get(name)
 
@@ -378,7 +380,7 @@ class Subscriptions:
         for held in await self._store.subscriptions():
             if held.subscription.name == name:
                 return held
-        raise NotFound(f"there is no subscription {name!r}")
+        raise NotFound(Sentence("there is no subscription {name}", name=repr(name)))
 
     def _opened(self, subscription: Subscription) -> Subscription:
         return opened_where_possible(subscription, self._sealer)

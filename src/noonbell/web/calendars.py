@@ -183,7 +183,7 @@ def _problems(error: InvalidArgument) -> dict[str, str]:
     """By box: `closed[3]` belongs to `closed`, `ical.url` to `url`."""
     boxes = {"ical.url": "url", "ical.refresh_seconds": "refresh_seconds"}
     return {boxes.get(name, name.partition("[")[0]): problem for name, problem in error.sentences.items()} or {
-        "name": error.message
+        "name": error.sentence
     }
 
 

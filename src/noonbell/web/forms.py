@@ -184,9 +184,9 @@ def problems_by_box(
 ) -> dict[str, str]:
     """By the box that each is about; what has none is said on top, under the empty name."""
     if isinstance(error, AlreadyExists):
-        return {"name": error.message}
+        return {"name": error.sentence}
     if not isinstance(error, InvalidArgument) or not error.details:
-        return {"": error.message}
+        return {"": error.sentence}
     found: dict[str, str] = {}
     for name, problem in error.sentences.items():
         box = box_of(name)

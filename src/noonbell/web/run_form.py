@@ -111,10 +111,10 @@ async def carry_out(ctx: PageContext) -> Response:
         wanted = _wanted(task, boxes, sent)
         published = await ctx.services.publishing.trigger(task.id, wanted, trace_id=ctx.request_id)
     except InvalidArgument as error:
-        problems = error.sentences or {"": error.message}
+        problems = error.sentences or {"": error.sentence}
         return _page(ctx, task, boxes, sent, problems, 400)
     except ConcurrencyLimit as error:
-        return _page(ctx, task, boxes, sent, {"": error.message}, 409)
+        return _page(ctx, task, boxes, sent, {"": error.sentence}, 409)
     text = ctx.words("task.triggered", name=task.name)
     return ctx.done(text, go=f"/tasks/{task.id}" if published.run_id is None else f"/runs/{published.run_id}")
 

@@ -219,7 +219,7 @@ _BOX_OF: Final = {"labels": "set_labels", "queue": "set_queue"}
 async def _ask_again(ctx: PageContext, given: Mapping[str, str], error: InvalidArgument) -> Response:
     """The form once more, as it was filled in, with what is wrong."""
     problems = {_BOX_OF.get(name, name): text for name, text in error.sentences.items()}
-    return await _ask(ctx, "change", given, 400, problems=problems, problem="" if problems else error.message)
+    return await _ask(ctx, "change", given, 400, problems=problems, problem="" if problems else error.sentence)
 
 
 CHANGE_BOXES: Final = ("set_labels", "set_queue", "timeout_seconds", "max_retries", "jitter_seconds")
@@ -344,7 +344,7 @@ async def apply_import(ctx: PageContext) -> Response:
         declared = await declared_in(text)
         found = await applying.apply(OWNER, declared, by=ctx.actor, adopt=adopt, dry_run=not is_sure)
     except (AlreadyExists, InvalidArgument, VersionConflict) as error:
-        return _import_page(ctx, text, 400, problem=error.message, adopt=adopt)
+        return _import_page(ctx, text, 400, problem=error.sentence, adopt=adopt)
     if not is_sure:
         ctx.action = "check_tasks"
         return _import_page(ctx, text, plan=found, adopt=adopt)

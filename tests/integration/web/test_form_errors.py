@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from integration.web.asking import HTML, field, get, post
+from integration.web.asking import HTML, as_read, field, get, post
 from integration.web.test_form_keeps import Form
 
 
@@ -157,3 +157,18 @@ async def test_what_is_wrong_with_a_form_is_told_in_chinese(api):
         assert [problem for problem in problems if ENGLISH.search(problem)] == [], path
     text = (await post(api, "/tasks/new", {"name": "j", "kind": "job", "job_type": "x", "payload": "{"}, **chinese))[2]
     assert "不是 JSON" in field(text, "payload")
+
+
+async def test_why_an_action_is_refused_is_told_in_chinese(api):
+    chinese = {"accept-language": "zh-CN"}
+    run = await api.trigger(await api.create(name="waits"))
+    status, _, text = await post(api, f"/runs/{run}/retry", **chinese)
+    assert (status, f"执行 {run} 的状态为 SCHEDULED；只有已结束的执行才能重试" in text) == (409, True)
+    told = await api.call(
+        "POST", f"//runs/{run}/retry", headers={"origin": api.root, "accept": "application/json", **chinese}
+    )
+    assert told.body["error"] == f"执行 {run} 的状态为 SCHEDULED；只有已结束的执行才能重试"
+    for path, words in (("/runs/1", "该执行不存在"), ("/tasks/99", "没有该任务"), ("/calendars/x", "没有日历 'x'")):
+        told = await api.call("GET", f"/{path}", headers={**HTML, **chinese})
+        assert (told.status, words in as_read(told.text)) == (404, True), path
+    assert await api.bad("POST", f"/runs/{run}/retry") == (409, "INVALID_STATE")

@@ -76,6 +76,19 @@ def test_what_a_form_can_show_is_in_the_chinese_catalogue():
     assert sorted(found - set(KNOWN)) == []
 
 
+def test_every_sentence_is_in_the_chinese_catalogue():
+    """They are made for pages; a plain text does for what only callers of the API read."""
+    found = {
+        text
+        for path in ROOM.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Sentence"
+        for text in texts(node.args[0])
+    }
+    assert len(found) > 50
+    assert sorted(found - set(KNOWN)) == []
+
+
 def expectations(struct: type[msgspec.Struct], seen: set[type]) -> Iterator[str]:
     """What the fields of a Struct are said to expect, and those of the Structs in it."""
     seen.add(struct)

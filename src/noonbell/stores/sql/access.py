@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from noonbell.clock import SECOND, Instant
-from noonbell.errors import AlreadyExists, NotFound
+from noonbell.errors import AlreadyExists, NotFound, Sentence
 from noonbell.model.access import AuditAction, AuditEnd, AuditEntry, Head, Role, Token, chained
 from noonbell.model.target_kind import MESSAGE_FIELDS
 from noonbell.ports import Reseal, Sign, unsigned
@@ -45,7 +45,9 @@ def create_token(
 ) -> Work[Token]:
     taken = yield Fetch("select 1 from tokens where live_name = :name", {"name": name})
     if taken:
-        raise AlreadyExists(f"there is a token named {name!r} already; revoke it first, or choose another name")
+        raise AlreadyExists(
+            Sentence("there is a token named {name} already; revoke it first, or choose another name", name=repr(name))
+        )
     now = yield Now()
     (number,) = yield NewNumbers("tokens", 1)
     token = Token(
@@ -87,7 +89,7 @@ def note_token_use(token_id: int) -> Work[None]:
 def revoke_token(q: Dialect, name: str) -> Work[Token]:
     rows = yield Fetch(f"{_SELECT} where live_name = :name{q.lock}", {"name": name})
     if not rows:
-        raise NotFound(f"there is no token named {name!r} that is not revoked")
+        raise NotFound(Sentence("there is no token named {name} that is not revoked", name=repr(name)))
     now = yield Now()
     yield update("tokens", {"id": rows[0][0]}, revoked_at=now, live_name=None)
     return msgspec.structs.replace(_TOKEN.read(rows[0]), revoked_at=now)

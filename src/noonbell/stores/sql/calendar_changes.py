@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from noonbell.clock import SECOND, Instant
 from noonbell.engine import failpoint
-from noonbell.errors import InvalidState, NotFound, VersionConflict
+from noonbell.errors import InvalidState, NotFound, Sentence, VersionConflict
 from noonbell.model.calendar import Calendar, CalendarChange, CalendarSaved
 from noonbell.model.request import TaskChange
 from noonbell.model.task import Task, TaskId
@@ -68,7 +68,7 @@ def save_calendar(q: Dialect, cache: TaskView, change: CalendarChange, *, by: st
 
 
 def _gone(name: str) -> Calendar:
-    raise NotFound(f"there is no calendar {name!r}")
+    raise NotFound(Sentence("there is no calendar {name}", name=repr(name)))
 
 
 def _next_revision(name: str) -> Work[int]:
@@ -124,7 +124,7 @@ def delete_calendar(q: Dialect, name: str, *, by: str | None = None) -> Work[Cal
     yield Fetch(f"select revision from calendars where name = :name{q.lock}", {"name": name})
     found = yield from calendar(name)
     if found is None:
-        raise NotFound(f"there is no calendar {name!r}")
+        raise NotFound(Sentence("there is no calendar {name}", name=repr(name)))
     if found.tasks:
         rows = yield Fetch(
             f"select u.task_id from task_calendars u where {USED.format(':name')} order by u.task_id limit 20",
@@ -133,7 +133,12 @@ def delete_calendar(q: Dialect, name: str, *, by: str | None = None) -> Work[Cal
         ids = [row[0] for row in rows]
         told = ", ".join(str(task_id) for task_id in ids) + (", …" if found.tasks > len(ids) else "")
         raise InvalidState(
-            f"calendar {name!r} is used by {found.tasks} tasks ({told}); take it from them first",
+            Sentence(
+                "calendar {name} is used by {count} tasks ({names}); take it from them first",
+                name=repr(name),
+                count=found.tasks,
+                names=told,
+            ),
             details={"tasks": ids, "count": found.tasks},
         )
     yield delete_rows("calendars", name=name)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from noonbell.clock import Instant
-from noonbell.errors import InvalidArgument, InvalidState
+from noonbell.errors import InvalidArgument, InvalidState, Sentence
 from noonbell.model.call import CALL_TYPE
 from noonbell.model.join import After, Follower, Upstream, UpstreamOutcome
 from noonbell.model.task import Task, TaskId, TaskSpec
@@ -198,7 +198,11 @@ def refuse_followed(q: Dialect, tasks: Sequence[Task]) -> Work[dict[int, Invalid
             told = ", ".join(repr(name) for name in names[:_NAMED_AT_MOST])
             more = f" and {len(names) - _NAMED_AT_MOST} more" if len(names) > _NAMED_AT_MOST else ""
             refused[index] = InvalidState(
-                f"task {task.name!r} is followed by {told}{more}; change those first, or delete it with force",
+                Sentence(
+                    "task {task} is followed by {names}; change those first, or delete it with force",
+                    task=repr(task.name),
+                    names=f"{told}{more}",
+                ),
                 details={"followers": names[:100]},
             )
     return refused

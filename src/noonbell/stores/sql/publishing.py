@@ -16,7 +16,7 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.engine import failpoint
-from noonbell.errors import InvalidState, NotFound
+from noonbell.errors import InvalidState, NotFound, Sentence
 from noonbell.model.call import CALL, CALL_TYPE
 from noonbell.model.dedupe import Dedupe
 from noonbell.model.request import IfFinished, Publication, PublishOutcome, PublishResult
@@ -148,9 +148,11 @@ def check(tasks: dict[int, Known], publications: Sequence[Publication]) -> None:
     for publication in publications:
         known = tasks.get(publication.task_id)
         if known is None or known.task.deleted_at is not None:
-            raise NotFound(f"there is no task {publication.task_id}")
+            raise NotFound(Sentence("there is no task {task}", task=publication.task_id))
         if known.task.status is TaskStatus.ERROR:
-            raise InvalidState(f"task {known.task.name!r} is in ERROR; reset it before it can run again")
+            raise InvalidState(
+                Sentence("task {task} is in ERROR; reset it before it can run again", task=repr(known.task.name))
+            )
         if known.task.spec.job_type == CALL_TYPE and CALL not in (publication.overrides or {}):
             raise InvalidState(f"task {known.task.name!r} is for calls: POST /api/v1/calls makes a run of it")
 

@@ -15,7 +15,15 @@ import msgspec
 
 from noonbell import when
 from noonbell.clock import Instant, instant_of, rfc3339, slot_of
-from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NoonbellError, NotFound, VersionConflict
+from noonbell.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    InvalidState,
+    NoonbellError,
+    NotFound,
+    Sentence,
+    VersionConflict,
+)
 from noonbell.model.account import Label, StatusChange
 from noonbell.model.call import CALL_TYPE, task_spec
 from noonbell.model.join import After
@@ -321,7 +329,10 @@ def _change(
     for task, _ in wanted:
         if task.spec.job_type == CALL_TYPE:
             raise InvalidState(
-                f"task {task.name!r} is built in, for calls, and cannot be changed; pause its queue instead"
+                Sentence(
+                    "task {task} is built in, for calls, and cannot be changed; pause its queue instead",
+                    task=repr(task.name),
+                )
             )
     changed: list[Task] = []
     turned: list[tuple[Task, Task]] = []
@@ -444,7 +455,7 @@ def accounted(
 def existing(task: Task | None, task_id: TaskId, expect_version: int | None = None) -> Task:
     """The task, if it is there and of the version that the caller has seen."""
     if task is None or task.deleted_at is not None:
-        raise NotFound(f"there is no task {task_id}")
+        raise NotFound(Sentence("there is no task {task}", task=task_id))
     if expect_version is not None and task.version != expect_version:
         raise VersionConflict(
             f"task {task_id} is at version {task.version}, not {expect_version}; read it again and repeat the change",

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from noonbell.clock import SECOND, Instant
-from noonbell.errors import AlreadyExists, InvalidState, NotFound
+from noonbell.errors import AlreadyExists, InvalidState, NotFound, Sentence
 from noonbell.model.account import Pause
 from noonbell.model.request import HeartbeatAnswer
 from noonbell.model.run import Lease, RunId, RunStatus
@@ -103,7 +103,7 @@ def set_worker(
 ) -> Work[WorkerInfo]:
     rows = yield Fetch(f"select {_WORKER.select()} from workers where id = :id{q.lock}", {"id": worker_id})
     if not rows:
-        raise NotFound(f"there is no worker {worker_id!r}")
+        raise NotFound(Sentence("there is no worker {worker}", worker=repr(worker_id)))
     there = _WORKER.read(rows[0])
     wanted = msgspec.structs.replace(
         there,
@@ -127,13 +127,21 @@ def forget_worker(q: Dialect, worker_id: str) -> Work[None]:
     rows = yield Fetch(f"select {_WORKER.select()} from workers where id = :id{q.lock}", {"id": worker_id})
     now = yield Now()
     if not rows:
-        raise NotFound(f"there is no worker {worker_id!r}")
+        raise NotFound(Sentence("there is no worker {worker}", worker=repr(worker_id)))
     if is_alive(_WORKER.read(rows[0]), now):
-        raise InvalidState(f"worker {worker_id!r} is connected; only a lost worker is forgotten: stop it instead")
+        raise InvalidState(
+            Sentence(
+                "worker {worker} is connected; only a lost worker is forgotten: stop it instead", worker=repr(worker_id)
+            )
+        )
     leases = yield from held(q, [worker_id])
     if leases:
         raise InvalidState(
-            f"worker {worker_id!r} still holds runs ({leases[worker_id]}); forget it once their leases have run out"
+            Sentence(
+                "worker {worker} still holds runs ({count}); forget it once their leases have run out",
+                worker=repr(worker_id),
+                count=leases[worker_id],
+            )
         )
     yield delete("workers", id=worker_id)
     yield from tell("worker.stopped", [(None, None, {"worker_id": worker_id})])
