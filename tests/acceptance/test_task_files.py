@@ -44,6 +44,17 @@ def test_apply_makes_tasks_and_a_second_time_nothing(noonbell: Noonbell, folder)
     assert noonbell("diff", "-f", "billing.yaml").code == 0
 
 
+def test_a_task_that_was_deleted_is_made_anew_from_its_file(noonbell: Noonbell, folder):
+    noonbell("apply", "-f", "billing.yaml")
+    old = noonbell("task", "get", "hourly", "-o", "json").json["id"]
+    assert noonbell("task", "delete", "hourly", "--yes").code == 0
+    assert noonbell("diff", "-f", "billing.yaml").out.splitlines() == ["+ hourly"]
+    told = noonbell("apply", "-f", "billing.yaml", "-o", "json").json
+    assert (told["created"], told["unchanged"]) == (["hourly"], ["nightly-report"])
+    task = noonbell("task", "get", "hourly", "-o", "json").json
+    assert (task["status"], task["id"] > old) == ("ENABLED", True)
+
+
 def test_what_is_exported_and_applied_again_differs_in_nothing(noonbell: Noonbell, folder):
     noonbell("apply", "-f", "billing.yaml")
     assert noonbell("export", "--owner", "file:billing", "-f", "exported.yaml").code == 0

@@ -226,6 +226,17 @@ async def test_failure_skip_skips_exactly_one_slot(store: Store, clock: ManualCl
     assert decided(await next_slot(store, clock, task)) is None
 
 
+async def test_a_skip_between_two_rounds_hides_no_failure(store: Store, clock: ManualClock):
+    task = await store.create_task(job(schedule=every(1), failure_action=FailureAction.RETRY))
+    failed = await next_round(store, clock, task)
+    await done(store, fail(failed))
+    await store.skip_next(task.id, 1)
+    assert decided(await next_slot(store, clock, task)) is SkipReason.OPERATOR
+    waiting = [await next_slot(store, clock, task) for _ in range(2)]
+    assert [run.retry_of_run_id for run in waiting] == [failed.run_id] * 2, "nor does one that waits"
+    assert [lease.attempt for lease in await claim_due(store)] == [2, 2]
+
+
 async def test_a_callback_that_never_came_is_a_failure(store: Store, clock: ManualClock):
     task = await store.create_task(asynchronous(schedule=every(1), failure_action=FailureAction.SKIP))
     lease = await next_round(store, clock, task)

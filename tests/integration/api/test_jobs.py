@@ -62,6 +62,7 @@ async def test_the_life_of_a_job(api_everywhere: Api):
 
     changed = await api.good("PUT", f"{JOBS}/1", {"max_retries": 5})
     assert (changed["max_retries"], changed["payload"], changed["description"]) == (5, {"to": "s3"}, "Every night")
+    assert changed["created_at"] == made["created_at"] == made["updated_at"] < changed["updated_at"]
 
     paused = await api.good("POST", f"{JOBS}/1/pause")
     assert (paused["enabled"], paused["next_run_at"]) == (False, None)

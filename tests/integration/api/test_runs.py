@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -429,7 +430,13 @@ async def test_stats_count_and_average(api_everywhere: Api):
     assert told["success_rate"] == 0.5
     (mine,) = told["tasks"]
     assert (mine["task_name"], mine["runs"]) == ("a", 2)
-    assert all(isinstance(mine[name], int) and mine[name] >= 0 for name in ("average_duration_ms", "average_lag_ms"))
+    ended = [run for run in (await api.good("GET", "/runs"))["items"] if run["final_status"]]
+    for name, since, until in (
+        ("average_duration_ms", "start_time", "end_time"),
+        ("average_lag_ms", "scheduled_time", "start_time"),
+    ):
+        spans = [datetime.fromisoformat(run[until]) - datetime.fromisoformat(run[since]) for run in ended]
+        assert mine[name] == pytest.approx(sum(spans, timedelta()) / timedelta(milliseconds=len(spans)), abs=2), name
     assert (await api.good("GET", "/stats?to=2020-01-01T00:00:00Z"))["total"] == 0
     assert await api.bad("GET", "/stats?since=1") == (400, "INVALID_ARGUMENT")
     for narrower in ("stats?search=x", "stats?step=x", "stats/sla?search=x"):  # what the figures cannot be narrowed by

@@ -60,6 +60,13 @@ async def test_2xx_is_success_and_for_async_accepted(target, status):
     assert accepted.response_code == status
 
 
+async def test_a_failure_that_only_the_body_of_a_2xx_names_is_a_success(target):
+    async with listening(replies(200, b'{"code": 500, "message": "no stock"}')) as sink:
+        outcome = await target.execute(assignment(sink.url()))
+    assert (outcome.kind, outcome.failure) == (OutcomeKind.SUCCESS, None)
+    assert "no stock" in outcome.bodies.response_body
+
+
 @pytest.mark.parametrize(
     ("status", "kind"),
     [

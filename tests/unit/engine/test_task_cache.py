@@ -36,6 +36,19 @@ async def test_a_task_that_was_edited_since_the_claim_is_used_as_it_is_now(store
     assert (known.version, known.spec.payload) == (2, "new")
 
 
+async def test_a_task_that_is_cached_is_asked_for_again_once_a_lease_names_a_newer_version(store: MemoryStore):
+    task = await store.create_task(job(payload="old"))
+    tasks = TaskCache(store)
+    for payload in ("old", "new"):
+        await edit(store, task, payload=payload)
+        await publish(store, task)
+        leases = await claim(store)
+        await tasks.load(leases)
+        known = tasks.get(leases[0])
+        assert known is not None
+        assert known.spec.payload == payload
+
+
 async def test_a_purged_task_is_not_known(store: MemoryStore):
     task = await store.create_task(job())
     await publish(store, task)
