@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.set-up
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test tests test-full ci faults faults-quick faults-peers simulation fuzz sabotage check format docs release-check pictures bench lock clean
+.PHONY: help setup serve test tests test-full ci faults faults-quick faults-peers simulation fuzz kit sabotage check format docs release-check pictures bench lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +61,9 @@ simulation: setup ## Ten thousand histories of the simulation, figures at the en
 
 fuzz: setup ## Throw made-up requests at real servers for 5 minutes; ARGS=60 for one
 	tools/fuzz $(ARGS)
+
+kit: setup ## Hold the manifests, Compose files and dashboard of deploy/ against the schemas of those who read them
+	tools/kit $(ARGS)
 
 sabotage: setup ## Remove each protection of the security map once: its tests must go red (an hour); again: goes on
 	$(BIN)/python tools/sabotage $(ARGS)

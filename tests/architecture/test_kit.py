@@ -1,12 +1,14 @@
 """The kit in deploy/: every metric, path, command and setting that it names is one that Noonbell has.
 
-Compose files and Kubernetes manifests are not run here: what they name is looked up, and selectors are held against labels.
+Compose files and Kubernetes manifests are not run here: they are held against the schemas of those who read them, what they name
+is looked up, and selectors are held against labels.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -160,6 +162,37 @@ def test_manifests_name_commands_settings_and_paths_that_there_are():
             for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
                 if probe in container:
                     assert container[probe]["httpGet"]["path"] in paths
+
+
+def against_schemas(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [DEPLOY.parent / "tools/kit", folder], capture_output=True, text=True, check=False, timeout=600
+    )
+
+
+@pytest.mark.full
+def test_manifests_compose_files_and_the_dashboard_fit_the_schemas_of_those_who_read_them():
+    told = against_schemas(DEPLOY)
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("path", "old", "new", "named"),
+    [
+        ("kubernetes/noonbell.yaml", "replicas: 2", "replicas: two", "Deployment: spec.replicas: 'two' is not"),
+        ("kubernetes/noonbell.yaml", "  maxUnavailable: 1", "  maxUnavailabel: 1", "'maxUnavailabel' was unexpected"),
+        ("kubernetes/worker.yaml", "kind: Deployment", "kind: Deploymint", "no such kind as apps/v1"),
+        ("compose/postgres.yml", "condition: service_healthy", "condition: healthy", "postgres.yml"),
+        ("grafana/noonbell.json", '"gridPos"', '"gridPoss"', "panels[0].gridPoss is nothing that Grafana knows"),
+    ],
+)
+def test_what_does_not_fit_its_schema_is_named(tmp_path, path, old, new, named):
+    folder = shutil.copytree(DEPLOY, tmp_path / "deploy")
+    text = (folder / path).read_text()
+    (folder / path).write_text(text.replace(old, new, 1))
+    told = against_schemas(folder)
+    assert (told.returncode, named in told.stdout) == (1, True), told.stdout + told.stderr
 
 
 def test_selectors_meet_the_labels_of_what_they_select():

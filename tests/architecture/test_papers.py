@@ -21,7 +21,10 @@ WORDS = [
 ]
 
 
-LOCKS = ["requirements.lock", "deploy/image.lock", "deploy/build.lock", "tools/uv.lock", "tools/fuzz.lock"]
+LOCKS = [
+    *("requirements.lock", "deploy/image.lock", "deploy/build.lock"),
+    *("tools/uv.lock", "tools/fuzz.lock", "tools/kit.lock"),
+]
 
 
 @pytest.mark.parametrize("name", LOCKS)
@@ -33,7 +36,7 @@ def test_a_lock_file_holds_versions_and_hashes_only(name):
     assert [line for line, after in followed if PINNED.fullmatch(line) and not HASH.fullmatch(after)] == []
 
 
-@pytest.mark.parametrize("name", ["tools/setup", "tools/fuzz"])
+@pytest.mark.parametrize("name", ["tools/setup", "tools/fuzz", "tools/kit"])
 def test_what_is_installed_from_a_lock_file_is_checked_by_its_hashes(name):
     lines = [line for line in (ROOT / name).read_text().splitlines() if re.search(r"pip.*\.lock", line)]
     assert lines
