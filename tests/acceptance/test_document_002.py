@@ -1,8 +1,7 @@
-"""What documents 000 and 002 ask for and no other test shows on a real process; and the list of what shows the rest."""
+"""What documents 000 and 002 ask for and no other test shows on a real process. The list of what shows the rest: test_requirements.py."""
 
 from __future__ import annotations
 
-import ast
 import itertools
 import json
 import re
@@ -21,7 +20,6 @@ from services import forked
 pytestmark = pytest.mark.acceptance
 
 ROOT = Path(__file__).parents[2]
-NOTE = ROOT / "docs/decisions/0007-requirements-of-documents-000-and-002.md"
 HOW_TO = ROOT / "docs/how-to/move-from-a-cronjob-service.md"
 GLOBAL_HEADERS = {"From": "noonbell@example.test", "Prefer": "everybody"}
 
@@ -419,26 +417,3 @@ def test_the_how_to_tells_design_from_reality_and_has_the_documents_words():
     here = " ".join(row[0] for row in table("Words")) + (ROOT / "docs/glossary.md").read_text()
     for word in ("task", "scheduling", "run", "sync", "async", "callback", "misfire"):
         assert re.search(rf"\b{word}\b", here), word
-
-
-ROW = re.compile(r"^\| (S\d-\d+) \| (?P<line>[^|]+) \| (?P<by>[^|]+) \|$", re.MULTILINE)
-LINES = [*(f"S0-{number}" for number in range(1, 66)), *(f"S2-{number}" for number in range(1, 160))]
-"""Every line."""
-
-
-def test_the_decision_note_has_a_row_for_every_line():
-    rows = {row[1]: row["by"] for row in ROW.finditer(NOTE.read_text())}
-    assert list(rows) == LINES
-    assert [line for line, by in rows.items() if "::" not in by and not re.match(r"\*\*\w", by)] == []
-
-
-def functions_in(path):
-    parts = ast.walk(ast.parse((ROOT / "tests" / path).read_text()))
-    return {part.name for part in parts if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
-
-
-def test_every_test_that_the_decision_note_names_is_there():
-    named = set(re.findall(r"`([\w/]+\.py)::(test_\w+)`", NOTE.read_text()))
-    assert len(named) > 150
-    there = {path: functions_in(path) for path in {path for path, _ in named}}
-    assert sorted(f"{path}::{name}" for path, name in named if name not in there[path]) == []

@@ -1,4 +1,4 @@
-"""What document 004 asks for: its eight types of plan, through HTTP and a worker; and the list of what shows the rest.
+"""What document 004 asks for: its eight types of plan, through HTTP and a worker. The list of what shows the rest: test_requirements.py.
 
 The short types run on a real node with a worker that speaks HTTP. The long ones (hours, days, months) run on the same
 application under a clock that stands still until it is moved.
@@ -6,7 +6,6 @@ application under a clock that stands still until it is moved.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import http.client
 import json
@@ -32,7 +31,6 @@ from services import forked
 pytestmark = pytest.mark.acceptance
 
 ROOT = Path(__file__).parents[2]
-NOTE = ROOT / "docs/decisions/0011-requirements-of-document-004.md"
 HOW_TO = ROOT / "docs/how-to/plans.md"
 HOST = "http://localhost:8080"
 MESSAGES = ["settle", {"open": True}]
@@ -645,34 +643,3 @@ def test_the_how_to_has_every_type_state_and_field():
     text = HOW_TO.read_text()
     words = [*PlanType, *PlanState, *LastState, *ResultTarget, *WRITTEN]
     assert [word for word in words if f"`{word}`" not in text and f'"{word}"' not in text] == []
-
-
-# ---- the list
-
-
-def lines_of_the_document() -> list[str]:
-    return [f"S4-{number}" for number in range(1, 66)]
-
-
-def rows() -> dict[str, str]:
-    found = re.findall(r"^\| (S4-\d+) \| [^|]+ \| (.+) \|$", NOTE.read_text(), re.MULTILINE)
-    assert len(found) == len(dict(found)), "a line is there twice"
-    return dict(found)
-
-
-def test_every_line_of_the_document_is_met_or_says_why_not():
-    assert list(rows()) == lines_of_the_document()
-
-
-def named_tests() -> list[tuple[str, str]]:
-    return sorted(
-        set(re.findall(r"`((?:acceptance|conformance|integration|unit)/[\w/]+\.py)::(\w+)`", NOTE.read_text()))
-    )
-
-
-def test_every_test_that_the_list_names_is_there():
-    assert named_tests()
-    for path, name in named_tests():
-        tree = ast.parse((ROOT / "tests" / path).read_text())
-        names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-        assert name in names, f"{path}::{name}"

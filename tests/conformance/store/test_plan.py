@@ -229,6 +229,15 @@ async def test_a_pass_takes_no_more_than_its_limit(store: Store, clock: ManualCl
     assert [(await store.plan(2)).tasks for _ in range(4)] == [2, 2, 1, 0]
 
 
+async def test_a_task_that_is_far_behind_holds_up_no_other(store: Store, clock: ManualClock):
+    behind = await store.create_task(job("behind", schedule=every(1), misfire_policy=MisfirePolicy.FIRE_NOW))
+    others = [await store.create_task(job(f"t{number}", schedule=every(3_600))) for number in range(3)]
+    clock.advance(3_600)
+    assert [(await store.plan(1)).tasks for _ in range(4)] == [1, 1, 1, 1], "one turn each, however many slots it has"
+    assert [await born_at(store, task) for task in others] == [[3_600]] * 3
+    assert len(await born_at(store, behind)) == 100
+
+
 async def test_a_pass_says_when_the_next_cursor_is_due(store: Store, clock: ManualClock):
     assert (await store.plan(10)).next_at is None
     await store.create_task(job("late", schedule=every(60)))

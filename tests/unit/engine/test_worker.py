@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
+import socket
 import time
 
 import pytest
@@ -125,6 +127,13 @@ async def test_a_worker_without_a_target_for_the_task_says_so(store: MemoryStore
     run = await run_of(store, run_id)
     assert run.status is S.FAILED
     assert run.error_message == "this worker has no target for SYNC tasks"
+
+
+async def test_a_worker_that_is_given_no_id_is_host_process_and_a_part_that_no_other_has(store: MemoryStore):
+    ids = {worker_on(store, Scripted(), worker_id="").id for _ in range(20)}
+    assert len(ids) == 20, "also in one process"
+    assert {each.rpartition("-")[0] for each in ids} == {f"{socket.gethostname()}-{os.getpid()}"}
+    assert worker_on(store, Scripted(), worker_id="kept").id == "kept"
 
 
 async def test_an_outcome_that_cannot_be_stored_fails_its_run_and_lets_the_others_be_settled(store: MemoryStore):
