@@ -108,6 +108,17 @@ def test_operations_have_names_of_their_own():
     assert len(names) == len(set(names))
 
 
+def test_the_codes_of_document_002_are_among_them_with_their_statuses():
+    named = {
+        "INVALID_JSON": 400,
+        "INVALID_ARGUMENT": 400,
+        "INVALID_ID": 400,
+        "NOT_FOUND": 404,
+        "CONCURRENCY_LIMIT": 409,
+    }
+    assert named.items() | {("INTERNAL", 500)} <= HTTP_STATUS.items()
+
+
 def test_every_error_code_has_a_status_and_an_answer():
     def codes(error: type[NoonbellError]) -> set[str]:
         return {error.code}.union(*(codes(each) for each in error.__subclasses__()))

@@ -51,6 +51,7 @@ def test_defaults_of_an_http_target():
     spec = spec_of(HTTP)
     assert (spec.exec_type, spec.http_method, spec.queue, spec.timeout_seconds) == ("SYNC", "GET", "http", 10)
     assert (spec.max_concurrency, spec.retries.max_retries) == (1, 0)
+    assert (spec.concurrency_policy, spec.misfire_policy, spec.catchup_limit) == ("QUEUE", "FIRE_NOW", 0)
 
 
 def test_defaults_of_a_job():
