@@ -3,7 +3,7 @@
     DATABASE_URL=postgresql://… python django_shop.py runserver
     DATABASE_URL=postgresql://… gunicorn --preload --workers 4 django_shop:application
 
-In a project of your own, the App is connected in `AppConfig.ready()`, and `NOONBELL_URL` in the settings leads from the admin to
+In a project of your own, the App is connected in `AppConfig.ready()`; django_admin.py beside this file leads from the admin to
 the dashboard of Noonbell.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import html
 import json
 import os
 import random
@@ -21,6 +22,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from acceptance.harness import Nodes
 from services import wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples/frameworks"
@@ -197,8 +199,91 @@ def test_every_example_has_its_place_on_the_page():
 
 
 def test_what_the_page_shows_of_an_example_is_in_it():
-    (shown,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert shown in (EXAMPLES / "fastapi_shop.py").read_text()
+    shown = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    for part, example in zip(shown, ("fastapi_shop.py", "django_admin.py"), strict=True):
+        assert part in (EXAMPLES / example).read_text()
+
+
+ADMIN = """
+import sys
+import django
+from django.conf import settings
+from django.core.management import call_command
+
+parts = ("admin", "auth", "contenttypes", "messages", "sessions")
+settings.configure(
+    NOONBELL_URL=sys.argv[1],
+    ALLOWED_HOSTS=["testserver"],
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+    DEFAULT_AUTO_FIELD="django.db.models.AutoField",
+    INSTALLED_APPS=[f"django.contrib.{part}" for part in parts],
+    MIDDLEWARE=[
+        "django.contrib.sessions.middleware.SessionMiddleware",
+        "django.contrib.auth.middleware.AuthenticationMiddleware",
+        "django.contrib.messages.middleware.MessageMiddleware",
+    ],
+    ROOT_URLCONF=__name__,
+    SECRET_KEY="only-for-this-test",
+    TEMPLATES=[{
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {"context_processors": [
+            "django.template.context_processors.request",
+            "django.contrib.auth.context_processors.auth",
+            "django.contrib.messages.context_processors.messages",
+        ]},
+    }],
+    USE_TZ=True,
+    STATIC_URL="/static/",
+)
+django.setup()
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.db import connection, models
+from django.test import Client
+from django.urls import path
+from django_admin import OrderAdmin
+
+
+class Order(models.Model):
+    item = models.TextField()
+
+    class Meta:
+        app_label = "auth"
+
+
+admin.site.register(Order, OrderAdmin)
+urlpatterns = [path("admin/", admin.site.urls)]
+call_command("migrate", verbosity=0)
+with connection.schema_editor() as editor:
+    editor.create_model(Order)
+Order.objects.create(pk=7, item="<bell>")
+visitor = Client()
+visitor.force_login(User.objects.create_superuser("ada"))
+print(visitor.get("/admin/auth/order/").content.decode())
+"""
+
+
+@pytest.mark.acceptance
+def test_the_admin_of_django_leads_from_an_order_to_its_job(nodes: Nodes, sqlite_url: str):
+    node = nodes.start(sqlite_url)
+    node.ask("POST", "/tasks", {"name": "confirm", "job_type": "confirm"}, expect=201)
+    run_id, other = (
+        node.ask("POST", "/tasks/name:confirm/trigger", {"key": key})["run_id"] for key in ("order-7", "order-71")
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", ADMIN, f"http://127.0.0.1:{node.port}"],
+        cwd=EXAMPLES,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert told.returncode == 0, told.stderr
+    (link,) = re.findall(r'<a href="([^"]+)">in Noonbell</a>', told.stdout)
+    with urllib.request.urlopen(html.unescape(link), timeout=PATIENCE) as page:  # noqa: S310
+        text = page.read().decode()
+    assert (f"/runs/{run_id}" in text, f"/runs/{other}" in text) == (True, False)
 
 
 def test_the_setting_of_the_page_is_the_schema_that_the_examples_connect_to():
