@@ -1,4 +1,4 @@
-"""Every fenced block of the README, the tutorials and the how-tos is run or checked, or stands in a table with the reason.
+"""Every fenced block of every page but the decisions is run or checked, or stands in a table with the reason.
 
 Shell is typed into a terminal beside a real server; YAML goes through `noonbell validate` or `noonbell config check`; of JSON the
 names of all fields are looked up. Python is run by the tests that `RUN_BY` names. A block that is in no table and of no kind that is
@@ -85,11 +85,38 @@ RUN_BY = {
         "test_the_receiver_of_the_page_takes_what_is_signed_and_nothing_else"
     },
     "docs/how-to/worker-protocol.md": {"bash": f"{PAPERS}a_worker_can_be_written_from_its_page"},
+    "docs/reference/api.md": {"bash": f"{PAPERS}every_line_of_the_reference_works"},
+    "docs/reference/legacy-api.md": {
+        "bash": "tests/integration/api/test_legacy.py::test_the_lines_of_its_page_work_and_leave_out_no_call"
+    },
+    "docs/reference/python.md": dict.fromkeys(("python", "text"), f"{PYTHON}the_reference_is_true"),
+    "docs/reference/simulation.md": {"python": f"{PYTHON}the_page_about_the_simulation_plays_a_seed_as_it_says"},
+    "docs/explanation/run-states.md": {
+        "mermaid": "tests/unit/model/test_diagram.py::test_the_docs_show_the_present_table"
+    },
 }
 """By page and language: the test that runs these blocks, all of them."""
 
+LONG = "takes many minutes, and is itself a set of tests"
 CLUSTER = "needs Docker or a cluster; tests/architecture/test_kit.py looks up what the files of deploy/ name"
 NOT_RUN = {
+    "CONTRIBUTING.md": {
+        "make": "the tests themselves; tests/architecture/test_papers.py looks up the targets",
+        ".venv/bin/pytest": "the tests themselves",
+        "NOONBELL_TEST_TABLE_PREFIX": "the tests themselves",
+    },
+    "docs/explanation/layers.md": {"planner ─▶": "a drawing; tests/acceptance/test_slot_walk.py walks it"},
+    "docs/explanation/policies.md": {"due slots ─": "a drawing; tests/conformance/store/test_slot.py tests the order"},
+    "docs/explanation/stores.md": {
+        "         plan ": "a drawing; tests/conformance/store/test_transitions.py makes the changes"
+    },
+    "docs/reference/schedules.md": {
+        "second   0-59": "a drawing; tests/conformance/schedules/test_vectors.py has such fields"
+    },
+    "docs/reference/bench.md": {"python -m bench": "tests/acceptance/test_bench.py runs a part of it"},
+    "docs/reference/faults.md": {"make faults": LONG, "FAULTS_TIMES": LONG},
+    "docs/reference/security-map.md": {"make sabotage": LONG},
+    "docs/reference/simulation.md": {"python -m noonbell.testing.simulation --seeds": LONG},
     "docs/how-to/auth.md": {
         "location / {": "nginx is not there; tests/security/test_reverse_proxies.py sends what it would"
     },
@@ -448,7 +475,18 @@ def known_fields() -> set[str]:
             for each in part:
                 yield from names(each)
 
-    of_messages = {"specversion", "source", "datacontenttype", "subject", "title", "links", "dashboard", "task", "run"}
+    of_messages = {
+        "specversion",
+        "source",
+        "datacontenttype",
+        "subject",
+        "title",
+        "links",
+        "dashboard",
+        "task",
+        "run",
+        "canceled_at",
+    }
     return set(names(document(endpoint_table()))) | of_messages
 
 
@@ -460,6 +498,9 @@ def checks_text(reading: PageReader, block: Snippet) -> None:
 
 SHOWN = {
     "docs/how-to/events.md": ": noonbell events",
+    "docs/reference/log.md": "run ended",
+    "docs/reference/settings.md": "a whole number from",
+    "docs/explanation/stores.md": "for a lock that is held by",
     "docs/how-to/move-to-another-database.md": ": set store.url to that address",
     "docs/how-to/share-a-database.md": "that Noonbell did not make, and nothing was written",
 }

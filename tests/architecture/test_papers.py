@@ -10,6 +10,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from services.snippets import PAGES, SHELL, blocks
+
 ROOT = Path(__file__).parents[2]
 PINNED = re.compile(r"[a-z0-9][a-z0-9._-]*==[^\s;]+( ; [^\\]+)?( \\)?")
 HASH = re.compile(r" +--hash=sha256:[0-9a-f]{64}( \\)?")
@@ -57,6 +59,19 @@ def links():
 @pytest.mark.parametrize(("page", "target"), list(links()))
 def test_a_link_between_our_pages_leads_somewhere(page, target):
     assert (page.parent / target).exists()
+
+
+def test_every_target_of_make_that_a_page_types_is_in_the_makefile():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    typed_ones = {
+        (block.place, found)
+        for page in PAGES
+        for block in blocks(page)
+        if block.language in SHELL
+        for found in re.findall(r"^(?:\$ )?(?:\w+=\S+ )*make ([a-z-]+)", block.text, re.MULTILINE)
+    }
+    assert len(typed_ones) > 20, "the expression finds them"
+    assert sorted(place for place, target in typed_ones if target not in targets) == []
 
 
 FLOORS = {

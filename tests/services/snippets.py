@@ -18,7 +18,8 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "README.zh-CN.md",
     *sorted((ROOT / "docs/tutorial").glob("*.md")),
-    *sorted((ROOT / "docs/how-to").glob("*.md")),
+    *(page for kind in ("how-to", "reference", "explanation") for page in sorted((ROOT / "docs" / kind).glob("*.md"))),
+    ROOT / "CONTRIBUTING.md",
 ]
 SHELL = {"sh", "bash", "console"}
 FENCE = re.compile(r"^ *```(?P<language>[^\s`]*)(?P<mark>[^\n`]*)\n(?P<text>.*?)^ *```$", re.DOTALL | re.MULTILINE)

@@ -281,6 +281,14 @@ def test_the_reference_has_every_code_and_every_field():
     assert [name for name in TaskSpec.__struct_fields__ if f"| `{name}` | " not in text] == []
 
 
+@pytest.mark.parametrize("page", [REFERENCE, REFERENCE.with_name("errors.md")], ids=lambda page: page.stem)
+async def test_the_error_that_a_page_shows_is_the_one_that_is_answered(quick_api: Api, page: Path):
+    (shown,) = [found for block in blocks(page, "json") if "request_id" in (found := json.loads(block))]
+    told = await quick_api.call("POST", "/tasks", {"name": "a", "cron_expr": "61 * * * *", "target_url": "http://h/"})
+    assert told.status == 400
+    assert {**told.body, "request_id": shown["request_id"]} == shown
+
+
 def test_json_in_the_pages_is_json():
     for page in (REFERENCE, HOW_TO, PROTOCOL):
         for block in blocks(page, "json"):

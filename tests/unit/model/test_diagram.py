@@ -1,4 +1,4 @@
-"""The diagram in the docs is the one that the code obeys."""
+"""The diagram in docs/explanation/run-states.md is the one that the code obeys."""
 
 from __future__ import annotations
 
