@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, reduce
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from noonbell.errors import Sentence
+from noonbell.errors import InvalidArgument, NoonbellError, Sentence, both
 from noonbell.model.failure_text import SAID, TEXTS
 
 LANGUAGES: Final = {"en": "English", "zh": "简体中文"}
@@ -58,6 +58,13 @@ def problem_words(problem: str, words: Translator) -> str:
     if words.lang == "en":
         return problem
     return _problem(problem, _known_problems(words.lang)) or problem
+
+
+def error_words(error: NoonbellError, words: Translator) -> str:
+    """What an error says, in the reader's language as far as it is known there."""
+    named = [Sentence("{name}: {problem}", name=name, problem=each) for name, each in error.sentences.items()]
+    whole = reduce(both, named) if named and isinstance(error, InvalidArgument) else error.sentence
+    return problem_words(whole if whole == error.message else error.sentence, words)
 
 
 def _problem(problem: str, known: Mapping[str, str]) -> str | None:

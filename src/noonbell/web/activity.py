@@ -25,6 +25,7 @@ from noonbell.service.access import Access
 from noonbell.service.audit_log import expected_heads
 from noonbell.service.filters import BY_NAME, ENCODED_SLASH, Word, event_json, is_name
 from noonbell.service.run_export import csv_lines
+from noonbell.service.translation import error_words
 from noonbell.web.context import ROOMS, PageContext, as_json, merged, whole_number
 from noonbell.web.forms import TypedMoment
 from noonbell.web.i18n import instant_from
@@ -62,7 +63,7 @@ async def show(ctx: PageContext) -> Response:
     try:
         narrowed = await read(ctx)
     except InvalidArgument as error:
-        problem = error.message
+        problem = error_words(error, ctx.words)
     access = ctx.deps.access
     entries = [] if access is None or problem else await access.log(before, _SIZE, **narrowed)
     return ctx.page(
@@ -241,7 +242,7 @@ async def check(ctx: PageContext) -> Response:
     try:
         state = await access.audit_log.check(expected_heads([given] if given else [], "head"), _MOST_CHECKED)
     except InvalidArgument as error:
-        problem = error.message
+        problem = error_words(error, ctx.words)
     return ctx.page(
         "activity_check.html",
         state=state,

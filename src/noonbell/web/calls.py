@@ -13,6 +13,7 @@ from noonbell.model.request import RunQuery
 from noonbell.model.run import Origin
 from noonbell.model.target_kind import Method
 from noonbell.service.filters import RunList, from_the_top, read_run_query
+from noonbell.service.translation import error_words
 from noonbell.web import lists
 from noonbell.web.context import PageContext
 from noonbell.web.forms import number_or_text
@@ -87,7 +88,7 @@ async def _read(ctx: PageContext) -> tuple[lists.Filters, RunQuery | None]:
         query = await read_run_query({**wanted, "origin": str(Origin.CALL)}, ctx.services.store, at=at)
         at.problems.finish()
     except InvalidArgument as error:
-        return lists.Filters(given, FILTERS, error.message, lists.RUN_GRAMMAR), None
+        return lists.Filters(given, FILTERS, error_words(error, ctx.words), lists.RUN_GRAMMAR), None
     return lists.Filters(given, FILTERS, grammar=lists.RUN_GRAMMAR), query
 
 

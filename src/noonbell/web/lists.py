@@ -19,7 +19,7 @@ import msgspec
 from starlette.responses import Response
 
 from noonbell.clock import SECOND, Instant, rfc3339
-from noonbell.errors import InvalidArgument
+from noonbell.errors import InvalidArgument, Sentence
 from noonbell.fields import from_query
 from noonbell.fields.kinds import read_moment
 from noonbell.fields.problems import ReadContext
@@ -226,7 +226,8 @@ def run_sort(query: Mapping[str, str], at: ReadContext, orders: Sequence[str] = 
     """The order that a list of runs is asked for."""
     wanted = query.get("sort") or NEWEST_FIRST
     if wanted not in orders:
-        at.wrong("sort", f"is {wanted!r}; expected {' or '.join(orders)}: newest or oldest first")
+        template = "is {value}; expected one of {words}: newest or oldest first"
+        at.wrong("sort", Sentence(template, value=repr(wanted), words=", ".join(orders)))
         return NEWEST_FIRST
     return wanted
 

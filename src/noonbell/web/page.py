@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, Final, assert_never
 from urllib.parse import quote
 
@@ -21,19 +20,16 @@ from starlette.types import Scope
 from noonbell.errors import (
     HTTP_STATUS,
     Forbidden,
-    InvalidArgument,
     NoonbellError,
     NotFound,
     RateLimited,
-    Sentence,
     Unauthorized,
-    both,
 )
 from noonbell.model.access import AuditAction, Role, Token, TokenScope
 from noonbell.service import filters, scope
 from noonbell.service.audit_log import expect_commands, noted_commands
 from noonbell.service.scope import ScopeRule
-from noonbell.service.translation import Translator, problem_words
+from noonbell.service.translation import error_words, problem_words
 from noonbell.web.context import MOST_ANONYMOUS_BYTES, Deps, PageContext
 from noonbell.web.sending import sent
 
@@ -196,17 +192,10 @@ async def _note(ctx: PageContext, page: PageRoute) -> None:
     await ctx.deps.access.note(entry)
 
 
-def _told(error: NoonbellError, words: Translator) -> str:
-    """What the error says, in the reader's language as far as it is known there."""
-    named = [Sentence("{name}: {problem}", name=name, problem=each) for name, each in error.sentences.items()]
-    whole = reduce(both, named) if named and isinstance(error, InvalidArgument) else error.sentence
-    return problem_words(whole if whole == error.message else error.sentence, words)
-
-
 def error_page(ctx: PageContext, error: NoonbellError | None) -> Response:
     """`error` None: an unexpected exception; the page names the request, the log has the details."""
     code = "INTERNAL" if error is None or error.code not in HTTP_STATUS else error.code
-    message = ctx.words("error.internal") if code == "INTERNAL" or error is None else _told(error, ctx.words)
+    message = ctx.words("error.internal") if code == "INTERNAL" or error is None else error_words(error, ctx.words)
     status = 404 if code == "INVALID_ID" else HTTP_STATUS[code]  # an address that names nothing
     if ctx.wants_json:
         return JSONResponse({"error": message, "code": code, "request_id": ctx.request_id}, status)

@@ -20,6 +20,7 @@ from noonbell.service.filters import RunFilter, RunList, from_the_top, read_run_
 from noonbell.service.run_export import FORMATS, exported
 from noonbell.service.runs import BULK_LIMIT
 from noonbell.service.scope import ScopeRule
+from noonbell.service.translation import error_words
 from noonbell.web import bulk, lists, views
 from noonbell.web.context import PageContext, one_of
 from noonbell.web.page import get, post
@@ -109,7 +110,7 @@ async def read(ctx: PageContext, orders: Sequence[str] = lists.RUN_ORDERS) -> tu
         query = await read_run_query(wanted, ctx.services.store, at=at)
         at.problems.finish()
     except InvalidArgument as error:
-        return lists.Filters(given, FILTERS, error.message, lists.RUN_GRAMMAR), None
+        return lists.Filters(given, FILTERS, error_words(error, ctx.words), lists.RUN_GRAMMAR), None
     return lists.Filters(given, FILTERS, grammar=lists.RUN_GRAMMAR), query
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from noonbell.errors import AlreadyExists, InvalidArgument, VersionConflict
+from noonbell.errors import AlreadyExists, InvalidArgument, Sentence, VersionConflict
 from noonbell.fields import plain, table
 from noonbell.fields import read as read_struct
 from noonbell.fields.problems import Problems, ReadContext
@@ -26,6 +26,7 @@ from noonbell.service.bulk import TASK_ACTS, TasksChange, change_tasks
 from noonbell.service.filters import TaskFilter, TaskList, read_task_query
 from noonbell.service.scope import ScopeRule
 from noonbell.service.task_files import Applying, escaped, filled, written
+from noonbell.service.translation import error_words
 from noonbell.web import bulk, charts, explanation, following, i18n, lists, views
 from noonbell.web.context import PageContext, as_json
 from noonbell.web.forms import number_or_text, read_box, read_yaml, write_yaml
@@ -97,13 +98,14 @@ def read(ctx: PageContext) -> tuple[lists.Filters, TaskQuery | None]:
     try:
         at = ReadContext(Problems())
         if sort not in ORDERS:
-            at.wrong("sort", f"is {sort!r}; expected one of {', '.join(ORDERS)}")
+            what = Sentence("one of {words}", words=", ".join(ORDERS))
+            at.wrong("sort", Sentence("is {value}; expected {what}", value=repr(sort), what=what))
         query = read_task_query(
             lists.given_of({**given, "sort": "name" if sort == ATTENTION else sort}, TaskList, FILTERS), at
         )
         at.problems.finish()
     except InvalidArgument as error:
-        return lists.Filters(given, FILTERS, error.message, lists.TASK_GRAMMAR), None
+        return lists.Filters(given, FILTERS, error_words(error, ctx.words), lists.TASK_GRAMMAR), None
     return lists.Filters(given, FILTERS, grammar=lists.TASK_GRAMMAR), query
 
 

@@ -27,6 +27,7 @@ from noonbell.service import filters, task_files
 from noonbell.service.filters import BY_NAME, RunList, from_the_top, read_run_query
 from noonbell.service.scope import ScopeRule
 from noonbell.service.tasks import Removal, SkipBody, Tasks, written
+from noonbell.service.translation import error_words
 from noonbell.web import charts, explanation, flow_view, following, i18n, service_levels, task_form
 from noonbell.web.context import PageContext, as_json, whole_number
 from noonbell.web.explanation import Advice, advice, upcoming
@@ -147,7 +148,12 @@ async def answer(ctx: PageContext, task: Task) -> dict[str, Any]:
     try:
         _, told = await ctx.services.explain.about_task(task, _moment(ctx, text))
     except InvalidArgument as error:
-        return {"explained": explanation.unclear(error.message), "at": text or "", "advice": None, "start_worker": ""}
+        return {
+            "explained": explanation.unclear(error_words(error, ctx.words)),
+            "at": text or "",
+            "advice": None,
+            "start_worker": "",
+        }
     found = explanation.explained(ctx, told)
     return {
         "explained": found,

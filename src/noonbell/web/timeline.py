@@ -29,6 +29,7 @@ from noonbell.model.task import Task
 from noonbell.ports import Store
 from noonbell.service import filters
 from noonbell.service.timeline import LONGEST, Lane, Timelines
+from noonbell.service.translation import error_words
 from noonbell.web import timeline_rows as drawing
 from noonbell.web.context import PageContext, merged, one_of
 from noonbell.web.forms import TypedMoment
@@ -349,7 +350,7 @@ async def fill(ctx: PageContext) -> Response:
     try:
         told = await ctx.services.backfills.fill(task.id, asked, trace_id=ctx.request_id)
     except (InvalidArgument, InvalidState) as error:
-        return await _form(ctx, {**given, "task": task.name}, error.message)
+        return await _form(ctx, {**given, "task": task.name}, error_words(error, ctx.words))
     text = ctx.words("backfill.done", n=told["created"], existing=told["existing"], name=task.name)
     return ctx.done(text, go=f"/runs?task={task.id}&origin=backfill")
 
@@ -362,7 +363,7 @@ async def _form(ctx: PageContext, given: Mapping[str, str], problem: str = "") -
         try:
             view = await _looked(ctx, given)
         except (InvalidArgument, InvalidId, InvalidState, NotFound) as error:
-            problem = "; ".join(f"{name}: {said}" for name, said in error.details.items()) or error.message
+            problem = error_words(error, ctx.words)
     return ctx.page(
         "timeline_backfill.html",
         400 if problem else 200,

@@ -172,3 +172,12 @@ async def test_why_an_action_is_refused_is_told_in_chinese(api):
         told = await api.call("GET", f"/{path}", headers={**HTML, **chinese})
         assert (told.status, words in as_read(told.text)) == (404, True), path
     assert await api.bad("POST", f"/runs/{run}/retry") == (409, "INVALID_STATE")
+
+
+@pytest.mark.parametrize("path", ["/runs?status=foo", "/runs?sort=x", "/tasks?sort=x", "/calls?sort=x"])
+async def test_what_is_wrong_with_a_filter_is_told_in_chinese(api, path):
+    text = await get(api, path, "zh")
+    problem = re.search(r'<p class="problem"[^>]*>(?:<svg.*?</svg>)?(.*?)</p>', text)
+    assert problem is not None
+    assert "应为" in problem[1]
+    assert not ENGLISH.search(problem[1])

@@ -151,7 +151,7 @@ async def test_an_order_that_no_index_gives_is_refused_by_lists_of_runs(everywhe
     api = everywhere
     await invoices(api)
     for path in ("/runs", "/calls"):
-        assert "expected -id or id: newest or oldest first" in await get(api, f"{path}?sort=duration_ms")
+        assert "expected one of -id, id: newest or oldest first" in await get(api, f"{path}?sort=duration_ms")
     assert (await api.call("GET", "//runs/export?sort=id")).status == 400
 
 
