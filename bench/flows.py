@@ -24,10 +24,10 @@ from bench.jobs import DATA
 from bench.peers.sample import BATCH, Sample, parser
 from bench.rounds import Failed
 from bench.workers import QUIET, address, working
-from noonbell.model.join import After, Upstream
 from noonbell.model.request import NewTask, Publication
 from noonbell.model.target_kind import ExecType
 from noonbell.model.task import Step, TaskSpec
+from noonbell.model.task_schedule import After, Upstream
 from noonbell.version import __version__
 
 

@@ -20,9 +20,8 @@ from urllib.parse import urlsplit
 from bench.peers.sample import BATCH, Handler, Sample, publish_rate
 from noonbell import __version__, when
 from noonbell.clock import SECOND
-from noonbell.model.attempt import Settlement, SettleResult, Transition
 from noonbell.model.request import ClaimRequest, Publication
-from noonbell.model.run import Lease, RunStatus
+from noonbell.model.run import Lease, RunStatus, Settlement, SettleResult, Transition
 from noonbell.model.task import TaskId, TaskSpec
 from noonbell.model.worker import WorkerInfo
 from noonbell.ports import Store

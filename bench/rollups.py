@@ -20,9 +20,8 @@ from typing import Any, Final
 from bench import databases, ours
 from bench.rounds import Failed, progress, run
 from bench.tables import NONE, Spread, markdown
-from noonbell.model.attempt import Settlement, SettleResult, Transition
 from noonbell.model.request import ClaimRequest, Publication
-from noonbell.model.run import Lease, RunStatus
+from noonbell.model.run import Lease, RunStatus, Settlement, SettleResult, Transition
 from noonbell.model.task import TaskSpec
 from noonbell.model.worker import WorkerInfo
 from noonbell.ports import Store

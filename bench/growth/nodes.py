@@ -9,9 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from noonbell.engine.node import Node
 from noonbell.engine.planner import Planner
 from noonbell.engine.sweeper import Sweeper
-from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.request import ClaimRequest
-from noonbell.model.run import RunStatus
+from noonbell.model.run import RunStatus, Settlement, Transition
 from noonbell.model.worker import WorkerInfo
 from noonbell.stores.postgres import PostgresStore
 from noonbell.stores.wakeups import LocalWakeup

@@ -25,9 +25,8 @@ from bench.speed.rows import Found, Row
 from bench.speed.scale import Scale
 from bench.tables import NONE
 from bench.workers import QUIET, address, working
-from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.request import ClaimRequest, Publication
-from noonbell.model.run import Lease, RunStatus
+from noonbell.model.run import Lease, RunStatus, Settlement, Transition
 from noonbell.model.task import TaskSpec
 
 KEYS = 1_000

@@ -10,9 +10,8 @@ from itertools import count
 
 from noonbell import stores
 from noonbell.errors import AlreadyExists
-from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.request import ClaimRequest, Publication
-from noonbell.model.run import Lease, RunStatus
+from noonbell.model.run import Lease, RunStatus, Settlement, Transition
 from noonbell.model.task import Task, TaskSpec
 
 QUEUES = ("default", "pdf", "mail")

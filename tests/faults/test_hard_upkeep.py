@@ -13,8 +13,8 @@ from integration.test_cut_off_steps import count_of
 from integration.test_migrations import works
 from noonbell.engine.failpoint import STATUS, VARIABLE
 from noonbell.stores import migrations, open_store
+from noonbell.stores.sql.cleanup import BELONGINGS
 from noonbell.stores.sql.store import SqlStore
-from noonbell.stores.sql.task_deletion import BELONGINGS
 from services import forked
 from services.emptied import SHAPE_OF_MARIADB
 
@@ -38,7 +38,7 @@ HISTORY = """
 import asyncio, sys
 from noonbell.model.request import ClaimRequest, Publication
 from noonbell.model.run import RunBodies, RunStatus
-from noonbell.model.attempt import Transition, Settlement
+from noonbell.model.run import Transition, Settlement
 from noonbell.model.task import TaskSpec
 from noonbell.stores import open_store
 

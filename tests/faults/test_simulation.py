@@ -8,8 +8,7 @@ import pytest
 
 from faults.report import Report
 from noonbell.testing.simulation.__main__ import summary
-from noonbell.testing.simulation.many import figures_of
-from noonbell.testing.simulation.play import LEAST_FAULTS, LEAST_TRANSITIONS
+from noonbell.testing.simulation.play import LEAST_FAULTS, LEAST_TRANSITIONS, figures_of
 
 SEEDS = int(os.environ.get("FAULTS_SEEDS") or 10_000)
 PIECE = 250

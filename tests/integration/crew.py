@@ -14,9 +14,8 @@ import time
 from typing import Any
 
 from noonbell.clock import SECOND
-from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
 from noonbell.model.request import ClaimRequest
-from noonbell.model.run import Lease, RunStatus
+from noonbell.model.run import Lease, Precondition, RunStatus, Settlement, SettleResult, Transition
 from noonbell.stores import open_store
 from noonbell.stores.sql.store import SqlStore
 

@@ -14,11 +14,10 @@ from integration.conftest import Open
 from integration.support import job, publish_many
 from noonbell.clock import SECOND, Instant
 from noonbell.errors import InvalidArgument, NoonbellError
-from noonbell.model.attempt import Settlement, SettleResult, Transition
-from noonbell.model.join import After, Upstream
 from noonbell.model.request import ClaimRequest, Publication, TaskChange
-from noonbell.model.run import Lease, Origin, RunStatus
+from noonbell.model.run import Lease, Origin, RunStatus, Settlement, SettleResult, Transition
 from noonbell.model.task import Task
+from noonbell.model.task_schedule import After, Upstream
 from noonbell.stores.sql.store import SqlStore
 from services.size import size
 

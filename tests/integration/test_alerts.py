@@ -27,9 +27,8 @@ from noonbell.alerts.webhook import WebhookSender
 from noonbell.clock import SECOND, Instant, ManualClock, SystemClock, rfc3339
 from noonbell.errors import SettingsError, StoreUnavailable
 from noonbell.model.alert import AlertState, AlertStep, Channel, DeliveryStatus, Rule, RuleKind
-from noonbell.model.attempt import Settlement, Transition
-from noonbell.model.quiet import QuietAction, QuietHours
-from noonbell.model.run import RunStatus
+from noonbell.model.calendar import QuietAction, QuietHours
+from noonbell.model.run import RunStatus, Settlement, Transition
 from noonbell.model.task import Task
 from noonbell.service.doctor import look_at_store
 from noonbell.settings import ServerSettings, Settings

@@ -9,9 +9,8 @@ import pytest
 
 from integration.conftest import Open
 from integration.support import execute, job, publish_many
-from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.request import ClaimRequest, Publication
-from noonbell.model.run import Lease, RunStatus
+from noonbell.model.run import Lease, RunStatus, Settlement, Transition
 from noonbell.model.task import Task
 from noonbell.stores.sql.statement import Fetch, Work
 from noonbell.stores.sql.store import SqlStore

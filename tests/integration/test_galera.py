@@ -24,7 +24,7 @@ from conformance.store.builders import (
 from conformance.store.test_callback import call
 from conformance.store.test_workers_and_queues import set_queue
 from integration.private_servers import PrivateServer, missing, private_servers
-from noonbell.model.attempt import SettleResult
+from noonbell.model.run import SettleResult
 from noonbell.model.worker import Order
 from noonbell.stores import migrations, open_store
 from noonbell.stores.migrations import table_lock

@@ -15,9 +15,8 @@ import pytest
 from integration.support import job, until
 from noonbell.engine.heartbeat import HeartbeatThread
 from noonbell.engine.worker import Worker
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.request import Publication
-from noonbell.model.run import RunId, RunStatus
+from noonbell.model.run import Assignment, Outcome, OutcomeKind, RunId, RunStatus
 from noonbell.model.target_kind import ExecType
 from noonbell.stores import make_wakeup, open_store
 from noonbell.stores.sql.active_runs import Place

@@ -10,9 +10,8 @@ from integration.conftest import Open
 from integration.support import job, publish_many
 from integration.test_query_plans import analyse, claim, plans_url
 from noonbell.clock import SECOND, Instant, ManualClock
-from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.request import RunQuery
-from noonbell.model.run import RunStatus
+from noonbell.model.run import RunStatus, Settlement, Transition
 from noonbell.service.filters import from_the_top
 from noonbell.stores.sql import run_search
 from noonbell.stores.sql.statement import Fetch

@@ -10,9 +10,8 @@ import pytest
 from integration.conftest import Open
 from integration.support import execute, job, publish_many
 from noonbell.errors import SchemaMismatch
-from noonbell.model.attempt import Settlement, SettleResult, Transition
 from noonbell.model.request import ClaimRequest
-from noonbell.model.run import RunId, RunStatus
+from noonbell.model.run import RunId, RunStatus, Settlement, SettleResult, Transition
 from noonbell.service.runs import shown
 from noonbell.stores import migrations, open_store
 from noonbell.stores.migrations import LATEST, STEPS, WITH_INSTALLATION, MigrationStep

@@ -13,7 +13,7 @@ from noonbell.model.task import TaskStatus
 from noonbell.stores import open_store
 from noonbell.stores.moving import Move
 from noonbell.stores.sql import copying
-from noonbell.stores.sql.move_state import MovePhase
+from noonbell.stores.sql.change_capture import MovePhase
 
 pytestmark = pytest.mark.bare_database
 

@@ -17,9 +17,8 @@ from integration.crew import success
 from integration.proxy import Proxy
 from integration.support import Crew, facts_of, job, publish_many, until
 from noonbell.errors import StoreUnavailable
-from noonbell.model.attempt import SettleResult
 from noonbell.model.request import ClaimRequest, Publication, PublishOutcome, RunQuery
-from noonbell.model.run import Lease, RunStatus
+from noonbell.model.run import Lease, RunStatus, SettleResult
 from noonbell.model.task import Task
 from noonbell.stores import open_store
 from noonbell.stores.mysql import MysqlStore

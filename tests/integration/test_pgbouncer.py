@@ -18,8 +18,7 @@ from conformance.store.builders import START, claim, finish, job, publish_many, 
 from integration.private_servers import missing
 from noonbell.clock import ManualClock
 from noonbell.errors import SettingsError, StoreUnavailable
-from noonbell.model.attempt import SettleResult
-from noonbell.model.run import SkipReason
+from noonbell.model.run import SettleResult, SkipReason
 from noonbell.model.task import Delivery
 from noonbell.settings import StoreSettings
 from noonbell.stores import make_wakeup, open_store

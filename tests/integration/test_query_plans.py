@@ -15,12 +15,11 @@ from integration.conftest import Open
 from integration.crew import success
 from integration.support import create_many, every_second, execute, job, publish_many
 from noonbell.clock import SECOND, Instant, ManualClock
-from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
-from noonbell.model.join import After, Upstream
 from noonbell.model.request import ClaimRequest, Publication
-from noonbell.model.run import Lease, Origin, RunStatus
+from noonbell.model.run import Lease, Origin, Precondition, RunStatus, Settlement, SettleResult, Transition
 from noonbell.model.task import RateLimit, Task, TaskSpec
 from noonbell.model.task import Step as StepOfFlow
+from noonbell.model.task_schedule import After, Upstream
 from noonbell.stores.blocking import Blocker
 from noonbell.stores.postgres import PostgresStore
 from noonbell.stores.sql.rows import SPEC

@@ -28,9 +28,8 @@ from integration.support import (
     until,
 )
 from noonbell.clock import SECOND, Instant, ManualClock, SystemClock
-from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
 from noonbell.model.request import Canceled, ClaimRequest, Publication, PublishOutcome, TaskChange
-from noonbell.model.run import Lease, RunStatus
+from noonbell.model.run import Lease, Precondition, RunStatus, Settlement, SettleResult, Transition
 from noonbell.model.task import RateLimit, TaskStatus
 from noonbell.stores.sql.store import SqlStore
 from services.size import size

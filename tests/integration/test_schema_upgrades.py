@@ -18,9 +18,8 @@ from integration.test_migrations import works
 from noonbell.cli.store import as_it_is
 from noonbell.engine import node as schema_watch
 from noonbell.errors import SchemaMismatch, StoreUnavailable
-from noonbell.model.attempt import Settlement, SettleResult, Transition
 from noonbell.model.request import ClaimRequest
-from noonbell.model.run import RunStatus
+from noonbell.model.run import RunStatus, Settlement, SettleResult, Transition
 from noonbell.settings import load
 from noonbell.stores import migrations, open_store, postgres_pool
 from noonbell.stores import mysql as mysql_store

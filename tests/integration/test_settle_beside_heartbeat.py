@@ -7,9 +7,8 @@ import asyncio
 import asyncpg
 import pytest
 
-from noonbell.model.attempt import Settlement, SettleResult, Transition
 from noonbell.model.request import ClaimRequest, Publication
-from noonbell.model.run import RunStatus
+from noonbell.model.run import RunStatus, Settlement, SettleResult, Transition
 from noonbell.model.task import TaskSpec
 from noonbell.model.worker import WorkerInfo
 from noonbell.stores import open_store

@@ -15,7 +15,7 @@ import pytest
 from conformance.store.builders import http
 from noonbell.errors import StoreUnavailable
 from noonbell.stores import open_store
-from noonbell.stores.sqlite_disk import check_file_system, file_system_of, locks_hold
+from noonbell.stores.sqlite import check_file_system, file_system_of, locks_hold
 
 
 @pytest.mark.parametrize("part", ["", "-wal"])

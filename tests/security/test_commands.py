@@ -22,9 +22,8 @@ from integration.web.asking import HTML
 from noonbell.engine.attempt_runner import Deadlines, execute
 from noonbell.engine.worker import Worker
 from noonbell.errors import InvalidArgument, SettingsError
-from noonbell.model.attempt import Outcome, OutcomeKind
 from noonbell.model.request import Publication
-from noonbell.model.run import Run, RunStatus
+from noonbell.model.run import Outcome, OutcomeKind, Run, RunStatus
 from noonbell.model.target_kind import COMMAND_TYPE, ExecType
 from noonbell.model.task import TaskSpec
 from noonbell.settings import JobSettings

@@ -28,7 +28,7 @@ from noonbell.cli import main
 from noonbell.errors import SettingsError, StoreUnavailable
 from noonbell.service.oidc import SignIn
 from noonbell.settings import AuthSettings, OidcSettings, ServerSettings
-from noonbell.targets.http.fetch import Fetcher
+from noonbell.targets.http.target import Fetcher
 from services.openid import openid_provider
 from services.ports import reserved_port
 

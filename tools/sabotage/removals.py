@@ -187,7 +187,7 @@ REMOVALS: Final[tuple[Removal, ...]] = (
     ),
     _cut(
         *("S6", "anyone may read a new SQLite file", "stores/sqlite.py"),
-        *("os.O_RDWR, 0o600)", "os.O_RDWR, 0o644)"),
+        *("os.O_RDWR, 0o600))", "os.O_RDWR, 0o644))"),
         f"{AT_REST}::test_a_new_sqlite_file_and_its_log_are_for_their_owner_alone",
     ),
     _cut(
@@ -855,7 +855,7 @@ REMOVALS: Final[tuple[Removal, ...]] = (
         f"{LOGS}::test_nothing_in_a_record_can_forge_a_line",
     ),
     _cut(
-        *("S33", "a cell may be a formula", "service/run_export.py"),
+        *("S33", "a cell may be a formula", "service/runs.py"),
         *("if text.startswith(_FORMULA) else text", "if False else text"),
         "integration/web/test_queues_and_workers.py::test_the_log_is_exported_with_its_filters_and_no_cell_is_a_formula",
     ),
@@ -1084,14 +1084,14 @@ REMOVALS: Final[tuple[Removal, ...]] = (
     ),
     # Brokers and gRPC servers
     _cut(
-        *("S40", "the addresses of brokers pass by the guard", "targets/brokers/link.py"),
+        *("S40", "the addresses of brokers pass by the guard", "targets/brokers/pool.py"),
         *("self._guard.check(each, address.port)", "pass"),
         f"{BROKERS}::test_a_denied_address_is_not_dialled",
         f"{BROKERS}::test_metadata_addresses_are_not_dialled_by_any_client",
         f"{BROKERS}::test_ports_of_other_protocols_are_denied",
     ),
     _cut(
-        *("S40", "the name of a broker is asked for again after its address was judged", "targets/brokers/link.py"),
+        *("S40", "the name of a broker is asked for again after its address was judged", "targets/brokers/pool.py"),
         *(
             "sock = await _connected(each, address.port)",
             "sock = await _connected((await self._names._resolver.resolve(address.host))[0], address.port)",
@@ -1099,12 +1099,12 @@ REMOVALS: Final[tuple[Removal, ...]] = (
         f"{BROKERS}::test_the_address_that_was_checked_is_the_one_that_is_dialled",
     ),
     _cut(
-        *("S40", "a broker with any certificate is taken", "targets/brokers/link.py"),
+        *("S40", "a broker with any certificate is taken", "targets/brokers/pool.py"),
         *("self._ssl_context = ssl.create_default_context()", "self._ssl_context = ssl._create_unverified_context()"),
         f"{BROKERS}::test_tls_is_verified_by_the_name_of_the_broker",
     ),
     _cut(
-        *("S40", "a broker's certificate may be for another name", "targets/brokers/link.py"),
+        *("S40", "a broker's certificate may be for another name", "targets/brokers/pool.py"),
         "return Link(sock, address, where, self._tls() if address.is_tls else None)",
         "context = self._tls() if address.is_tls else None\n"
         "                if context is not None:\n                    context.check_hostname = False\n"
@@ -1357,7 +1357,7 @@ REMOVALS: Final[tuple[Removal, ...]] = (
                 "create unique index joins_root on joins",
                 "create index joins_root on joins",
             ),
-            ("stores/sql/joins.py", 'ids, f" order by task_id{q.lock}")', 'ids, " order by task_id")'),
+            ("stores/sql/joins.py", 'task_ids, f" order by task_id{q.lock}")', 'task_ids, " order by task_id")'),
         ),
         "integration/test_after_races.py::test_upstreams_that_end_at_the_same_moment_make_one_run",
     ),
@@ -1498,19 +1498,19 @@ REMOVALS: Final[tuple[Removal, ...]] = (
         f"{QUIET}::test_thousands_of_held_runs_are_let_go_in_order_over_the_time_that_was_asked_for",
     ),
     _cut(
-        *("D14", "a change of a calendar does not reach its tasks", "stores/sql/calendar_changes.py"),
+        *("D14", "a change of a calendar does not reach its tasks", "stores/sql/calendars.py"),
         *("if has_changed else []\n    facts", "if before is None else []\n    facts"),
         f"{CALENDARS}::test_a_change_leaves_out_what_is_accounted_for",
         f"{CALENDARS}::test_slots_up_to_now_are_accounted_for_under_the_old_revision",
     ),
     _cut(
-        *("D14", "a calendar and its tasks are changed in two transactions", "stores/sql/calendar_changes.py"),
+        *("D14", "a calendar and its tasks are changed in two transactions", "stores/sql/calendars.py"),
         "tasks = (yield from _carry_tasks",
         'yield Execute("commit")\n    yield Execute("begin")\n    tasks = (yield from _carry_tasks',
         f"{CALENDARS}::test_a_change_that_is_cut_off_has_changed_neither_the_calendar_nor_a_task",
     ),
     _cut(
-        *("D14", "a calendar that tasks use is deleted", "stores/sql/calendar_changes.py"),
+        *("D14", "a calendar that tasks use is deleted", "stores/sql/calendars.py"),
         *("    if found.tasks:\n", "    if False:\n"),
         f"{CALENDARS}::test_a_used_calendar_is_not_deleted",
     ),
@@ -1580,23 +1580,23 @@ REMOVALS: Final[tuple[Removal, ...]] = (
         "integration/test_closed_store.py::test_a_write_into_a_closed_store_names_the_move",
     ),
     _cut(
-        *("D15", "a node starts on a store that a move has not filled yet", "stores/sql/move_state.py"),
+        *("D15", "a node starts on a store that a move has not filled yet", "stores/sql/change_capture.py"),
         *("            case MovePhase.FILLING:\n", "            case MovePhase.PREPARING:\n"),
         "acceptance/test_backup.py::test_a_restore_that_is_killed_goes_on_and_a_copy_can_be_an_installation_of_its_own",
     ),
     _cut(
-        *("D15", "SQLite goes on in a file that is gone", "stores/sqlite_disk.py"),
+        *("D15", "SQLite goes on in a file that is gone", "stores/sqlite.py"),
         *("    if found != opened:\n", "    if False:\n"),
         f"{DISK}::test_nothing_is_acknowledged_once_the_file_is_gone",
         f"{DISK}::test_a_file_that_was_replaced_by_a_copy_is_not_worked_on",
     ),
     _cut(
-        *("D15", "SQLite is kept where locks have no effect", "stores/sqlite_disk.py"),
+        *("D15", "SQLite is kept where locks have no effect", "stores/sqlite.py"),
         *("    if not locks_hold(folder):\n", "    if False:\n"),
         f"{DISK}::test_a_file_system_whose_locks_have_no_effect_is_refused",
     ),
     _cut(
-        *("D15", "a slot may have a run in each partition", "stores/sql/unique_runs.py"),
+        *("D15", "a slot may have a run in each partition", "stores/sql/ids.py"),
         *("                if rows:\n", "                if rows and not column:\n"),
         "integration/test_partitions.py::test_a_slot_and_a_key_have_one_run_over_all_partitions",
     ),

@@ -44,9 +44,9 @@ from noonbell.model.alert import (
     Rule,
     RuleKind,
 )
+from noonbell.model.calendar import QuietAction
 from noonbell.model.event import Event
 from noonbell.model.failure_text import SAID, failure_text, said_in
-from noonbell.model.quiet import QuietAction
 from noonbell.policy import alerts
 from noonbell.policy.alerts import Pass
 from noonbell.policy.quiet import let_go_at, quiet_at

@@ -22,7 +22,6 @@ from noonbell.api import (
     bulk,
     calendars,
     calls,
-    docs_page,
     events,
     jobs,
     legacy,
@@ -164,11 +163,11 @@ def _description(endpoints: list[Endpoint]) -> list[Endpoint]:
 
     @cache
     def page_in(lang: str) -> bytes:
-        return docs_page.page(document(), Translator(lang)).encode()
+        return openapi.page(document(), Translator(lang)).encode()
 
     async def page(request: Request) -> Response:
         lang = language(wanted_language(request.cookies, request.headers))
-        return HTMLResponse(page_in(lang), headers={"content-security-policy": docs_page.POLICY})
+        return HTMLResponse(page_in(lang), headers={"content-security-policy": openapi.POLICY})
 
     return [
         Endpoint(

@@ -31,8 +31,8 @@ from noonbell.service.cleaning import Cleaning, HistoryCleaned, RunCleaning, Run
 from noonbell.service.filters import RunFilter, RunList, check_bulk, read_run_query, run_query
 from noonbell.service.history import HistoryImported, RunRecords
 from noonbell.service.publishing import Backfill, Backfilled, BatchAnswer, PublishBatch
-from noonbell.service.run_export import FORMATS, RunExport, exported
 from noonbell.service.runs import (
+    EXPORT_FORMATS,
     AttemptList,
     Attempts,
     BulkRuns,
@@ -41,12 +41,14 @@ from noonbell.service.runs import (
     LogList,
     Retried,
     RetryBody,
+    RunExport,
     RunPage,
     RunsCanceled,
     RunsRetried,
     ShownCancel,
     ShownPromotion,
     WholeRun,
+    exported,
     shown,
     shown_attempt,
     shown_callback,
@@ -90,7 +92,7 @@ class RunCalls:
         query = await run_query(asked, self._services.store, at)
         at.problems.finish()
         text = exported(self._runs.page, query, asked.format)
-        return StreamingResponse(text, media_type=FORMATS[asked.format])
+        return StreamingResponse(text, media_type=EXPORT_FORMATS[asked.format])
 
     @call(
         "POST", "/runs/batch", "publish_runs", "Publish up to 10,000 runs in one transaction", Role.OPERATOR, scope=ScopeRule.BODY,

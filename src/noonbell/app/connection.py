@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from noonbell.app import transactions
 from noonbell.app.job import Published
 from noonbell.app.listening import CompletionWatcher
 from noonbell.engine import publish as engine
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from noonbell.app.app import App
     from noonbell.app.flow import Flow
     from noonbell.app.job import Job, PublishRequest
+
 
 Enter = Callable[[bool], AbstractAsyncContextManager[None]]
 
@@ -262,7 +262,7 @@ class AppConnection:
         if transaction is None:
             answers = await self.on_its_loop(self._publish(listed))
         else:
-            connection = await transactions.awaited_driver_connection(transaction)
+            connection = await awaited_driver_connection(transaction)
             self._check_loop(connection)
             answers = await self._publish_within(listed, connection)
         return self._published(listed, answers)
@@ -277,7 +277,7 @@ class AppConnection:
             answers = self.from_thread(self._publish(listed))
         else:
             self._refuse_own_loop("publish")
-            connection = transactions.driver_connection(transaction)
+            connection = driver_connection(transaction)
             self._check_loop(connection)
             # A sqlite3 connection belongs to this thread, and so the work is done in it.
             answers = asyncio.run(self._publish_within(listed, connection))
@@ -302,7 +302,7 @@ class AppConnection:
         topics = [*await self.on_its_loop(engine.topics_of(publications, self._known)), EVENTS]
         writing = self._store.publish_within(transaction, publications, topics)
         # Ids come from our own connections, and those live in our loop.
-        answers = await (self.on_its_loop(writing) if transactions.is_of_any_thread(transaction) else writing)
+        answers = await (self.on_its_loop(writing) if is_of_any_thread(transaction) else writing)
         born = next((answer.run_id for answer in answers if answer.outcome is model.PublishOutcome.CREATED), None)
         if born is not None and not self._services.wakeup.hears_commits:
             self._loop.call_soon_threadsafe(self._signal_after_commit, born, topics)
@@ -439,7 +439,7 @@ class AppConnection:
 
     def _check_loop(self, transaction: Any) -> None:
         """A connection with asyncio lives in the caller's loop and needs ids from ours: they have to be the same."""
-        if not transactions.is_bound_to_a_loop(transaction):
+        if not is_bound_to_a_loop(transaction):
             return
         try:
             running: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
@@ -463,3 +463,63 @@ def _listed(requests: Iterable[PublishRequest[Any]], *, alone: bool) -> list[Pub
 def _not_refused(published: Published[R]) -> Published[R]:
     _ = published.run_id  # raises where there is none
     return published
+
+
+_SQLALCHEMY_ASYNC: Final = ("AsyncSession", "AsyncConnection", "async_scoped_session")
+
+
+def is_from(given: object, package: str) -> bool:
+    return any(kind.__module__.partition(".")[0] == package for kind in type(given).__mro__)
+
+
+def is_called(given: object, *names: str) -> bool:
+    return any(kind.__name__ in names for kind in type(given).__mro__)
+
+
+def is_bound_to_a_loop(connection: object) -> bool:
+    """Of asyncpg or asyncmy, or of psycopg with asyncio: it may be used only in the event loop that it was opened in."""
+    return any(is_from(connection, driver) for driver in ("asyncpg", "asyncmy")) or (
+        is_from(connection, "psycopg") and is_called(connection, "AsyncConnection")
+    )
+
+
+def is_of_any_thread(connection: object) -> bool:
+    """Of psycopg without asyncio: it may be used anywhere, while its caller waits."""
+    return is_from(connection, "psycopg") and not is_called(connection, "AsyncConnection")
+
+
+def driver_connection(given: Any) -> Any:
+    """In the caller's thread. What needs an event loop is refused: `awaited_driver_connection` is for that."""
+    if is_from(given, "django"):
+        return _of_django(given)
+    if not is_from(given, "sqlalchemy"):
+        return given
+    if is_called(given, *_SQLALCHEMY_ASYNC):
+        raise InvalidArgument.field("transaction", f"is a {type(given).__name__}; await the async form with it")
+    return _of_sqlalchemy(given)
+
+
+async def awaited_driver_connection(given: Any) -> Any:
+    if not (is_from(given, "sqlalchemy") and is_called(given, *_SQLALCHEMY_ASYNC)):
+        return driver_connection(given)
+    connection = given if is_called(given, "AsyncConnection") else await given.connection()
+    if not connection.in_transaction():
+        raise InvalidArgument.field("transaction", "is a connection without a transaction; begin one")
+    # SQLAlchemy tells its driver of the transaction with the first statement, which this may be.
+    await connection.exec_driver_sql("select 1")
+    return (await connection.get_raw_connection()).driver_connection
+
+
+def _of_sqlalchemy(given: Any) -> Any:
+    connection = given if is_called(given, "Connection") else given.connection()
+    if not connection.in_transaction():
+        raise InvalidArgument.field("transaction", "is a connection without a transaction; begin one")
+    return connection.connection.driver_connection
+
+
+def _of_django(given: Any) -> Any:
+    """`django.db.connection`, or one of `connections`."""
+    if not getattr(given, "in_atomic_block", False):
+        raise InvalidArgument.field("transaction", "is a connection of Django outside of transaction.atomic()")
+    given.ensure_connection()
+    return given.connection

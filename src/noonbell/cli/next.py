@@ -16,7 +16,7 @@ from noonbell.errors import NoonbellError, ScheduleError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from noonbell.model.quiet import QuietHours
+    from noonbell.model.calendar import QuietHours
     from noonbell.policy.quiet import Quiet
     from noonbell.when import Schedule
     from noonbell.when.due import Preview

@@ -1,4 +1,4 @@
-"""`noonbell queue …`: queues on a server."""
+"""`noonbell queue …`: queues on a server; `noonbell pause` and `resume`: the switch that stops every start on its installation."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Final
 import click
 
 from noonbell.cli.api import Named, Remote, post_for_each, segment
-from noonbell.cli.cleaning import cleaning_options, remove_history
 from noonbell.cli.options import confirm, quiet_hours, quiet_option, span_option
 from noonbell.cli.output import Cell, ago, duration, output_option, show_list, show_one, talk
 from noonbell.cli.root import NounGroup, did_you_mean
+from noonbell.cli.run import cleaning_options, remove_history
 
 COLUMNS = {
     "name": lambda queue: queue["name"],
@@ -176,3 +176,42 @@ def drain(name: str, yes: bool) -> None:
 def clean(name: str, older_than: float | None, keep: int | None, yes: bool) -> None:
     """Remove the final runs of a queue: those that ended long ago, or all but the newest."""
     remove_history(f"queue {name!r}", f"/queues/{segment(name)}", older_than, keep, yes=yes)
+
+
+@click.command("pause")
+@click.option("--reason", default="", help="For those who see the banner.")
+@click.option("--show", is_flag=True, help="Only show whether everything is paused.")
+@output_option
+def pause_command(reason: str, show: bool, output: str) -> None:
+    """Let nothing start, on any node, until `noonbell resume`.
+
+    What executes goes on, callbacks are taken, and what is published waits. Slots that pass are late when it is over: the misfire
+    policy of each task decides about them.
+    """
+    remote = Remote.of_environment()
+    if show:
+        show_one(remote.get("/pause"), output, lines=_state)
+        return
+    answer = remote.post("/pause", {"reason": reason})
+    if not answer["changed"]:
+        talk("note: it was paused already, and stays as it was")
+    show_one(answer, output, lines=_state)
+
+
+@click.command("resume")
+@output_option
+def resume_command(output: str) -> None:
+    """Let everything start again."""
+    answer = Remote.of_environment().post("/resume")
+    if not answer["changed"]:
+        talk("note: nothing was paused")
+    show_one(answer, output, lines=lambda answer: ["resumed"] if answer["changed"] else _state(answer))
+
+
+def _state(answer: dict[str, object]) -> list[str]:
+    if not answer["paused"]:
+        return ["not paused"]
+    since = answer["since"]
+    who = f" by {answer['by']}" if answer["by"] else ""
+    why = f": {answer['reason']}" if answer["reason"] else ""
+    return [f"paused{who} {ago(str(since))}{why}"]

@@ -6,15 +6,14 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from noonbell.cli.api import Remote, segment, task_segment
-from noonbell.cli.cleaning import remove_runs
-from noonbell.cli.options import span_option
+from noonbell.cli.options import confirm, span_option
 from noonbell.cli.output import (
     ago,
     coloured,
@@ -29,7 +28,7 @@ from noonbell.cli.output import (
     talk,
     terminal_language,
 )
-from noonbell.cli.root import EXIT_STILL_GOING, EXIT_WITHOUT_SUCCESS, NounGroup
+from noonbell.cli.root import EXIT_FAILED, EXIT_STILL_GOING, EXIT_WITHOUT_SUCCESS, NounGroup
 from noonbell.clock import SystemClock, to_datetime
 
 
@@ -349,7 +348,7 @@ def export_runs(
     since: str | None,
 ) -> None:
     """Print all runs that the filter finds, newest first, as CSV or as one line of JSON each."""
-    from noonbell.service.run_export import COLUMNS, csv_lines, written
+    from noonbell.service.runs import EXPORT_COLUMNS, csv_lines, written
 
     query = {
         "task": task,
@@ -360,7 +359,7 @@ def export_runs(
         "from": None if since is None else moment(since),
     }
     if form == "csv":
-        click.echo(csv_lines([COLUMNS]), nl=False)
+        click.echo(csv_lines([EXPORT_COLUMNS]), nl=False)
     for run in Remote.of_environment().pages("/runs", query, None):
         click.echo(written([run], form), nl=False)
 
@@ -548,3 +547,57 @@ def _told(event: dict[str, Any]) -> str:
     return (
         f"{event['time'][11:23]} {event['type']:<18} {event.get('topic') or ''}  {event.get('subject') or ''}  {data}"
     )
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_REASONS = {
+    "not_found": "there is no such run",
+    "not_final": "it is not final; cancel it first",
+    "part": "it is part of another run, and goes with that",
+    "active_parts": "a part, step or child of it is not final",
+}
+
+
+def cleaning_options(command: F) -> F:
+    for option in (
+        click.option("-y", "--yes", is_flag=True, help="Do not ask."),
+        click.option("--keep", type=click.IntRange(0), metavar="N", help="The newest N runs stay."),
+        click.option(
+            "--older-than", type=float, metavar="DAYS", help="Runs that ended longer ago [30; all, with --keep]."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def remove_history(what: str, path: str, older_than: float | None, keep: int | None, *, yes: bool) -> None:
+    """POST to PATH/clean until nothing more is left to remove, and print how many runs went."""
+    if older_than is None and keep is None:
+        older_than = 30.0
+    parts = [f"that ended over {older_than:g} days ago"] if older_than is not None else []
+    parts += [f"but the newest {keep}"] if keep is not None else []
+    if not yes:
+        confirm(f"Remove the final runs of {what} {', '.join(parts)}?", refused="nothing removed")
+    asked = {"older_than_days": older_than, "keep": keep}
+    remote, removed = Remote.of_environment(), 0
+    while True:
+        answer = remote.post(f"{path}/clean", {name: value for name, value in asked.items() if value is not None})
+        removed += answer["removed"]
+        if not answer["more"]:
+            break
+    click.echo(f"{removed} removed")
+
+
+def remove_runs(run_ids: list[int], *, yes: bool) -> int:
+    """By thousands; EXIT_FAILED if one of them is not removed."""
+    if not yes:
+        confirm(f"Remove {len(run_ids)} run(s) from history for good?", refused="nothing removed")
+    remote, removed, kept = Remote.of_environment(), 0, list[dict[str, Any]]()
+    for start in range(0, len(run_ids), 1_000):
+        answer = remote.post("/runs/clean", {"run_ids": run_ids[start : start + 1_000]})
+        removed, kept = removed + answer["removed"], kept + answer["kept"]
+    for each in kept:
+        talk(f"run {each['run_id']} stays: {_REASONS.get(each['reason'], each['reason'])}")
+    click.echo(f"{removed} removed")
+    return EXIT_FAILED if kept else 0

@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar
 import click
 
 from noonbell.cli.api import Named, Remote, post_for_each, task_segment
-from noonbell.cli.cleaning import cleaning_options, remove_history
 from noonbell.cli.options import confirm, interval, span_option, text_of, zone_hint
 from noonbell.cli.output import (
     ProgressBar,
@@ -30,7 +29,7 @@ from noonbell.cli.output import (
     terminal_language,
 )
 from noonbell.cli.root import NounGroup
-from noonbell.cli.run import list_runs, trigger_command
+from noonbell.cli.run import cleaning_options, list_runs, remove_history, trigger_command
 from noonbell.errors import InvalidArgument
 
 F = TypeVar("F", bound=Callable[..., Any])

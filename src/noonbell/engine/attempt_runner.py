@@ -37,9 +37,8 @@ from noonbell.engine.in_flight import LeaseState, StopReason
 from noonbell.engine.loop_runner import Backoff
 from noonbell.engine.settle import described, failed, failure, failure_of, released, settlement_of, subject_of
 from noonbell.errors import StoreUnavailable
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind, Settlement
 from noonbell.model.failure_text import failure_text
-from noonbell.model.run import Lease, Origin
+from noonbell.model.run import Assignment, Lease, Origin, Outcome, OutcomeKind, Settlement
 from noonbell.model.target_kind import ExecType
 from noonbell.model.task import Delivery, Task, TaskId
 from noonbell.policy import retry

@@ -19,11 +19,10 @@ from noonbell.clock import SECOND, Instant
 from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.settle import Subject, failed, failure
-from noonbell.model.attempt import Precondition, Settlement, Transition
 from noonbell.model.event import Callback
 from noonbell.model.failure_text import failure_text
 from noonbell.model.request import CallbackSubject, IncomingCallback
-from noonbell.model.run import RunId, RunStatus
+from noonbell.model.run import Precondition, RunId, RunStatus, Settlement, Transition
 from noonbell.model.task import Task, TaskSpec
 from noonbell.policy import retry
 from noonbell.policy.retry import Failure

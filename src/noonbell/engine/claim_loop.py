@@ -26,9 +26,8 @@ from noonbell.engine.in_flight import STALE, EndedAttempt, InFlight, renewal_sec
 from noonbell.engine.loop_runner import StoreClock, batch_done
 from noonbell.engine.settle import unwritable
 from noonbell.errors import StoreUnavailable
-from noonbell.model.attempt import Settlement, SettleResult, Transition
 from noonbell.model.request import Claimed, ClaimRequest
-from noonbell.model.run import Lease, Origin, RunId
+from noonbell.model.run import Lease, Origin, RunId, Settlement, SettleResult, Transition
 from noonbell.model.task import TaskId
 from noonbell.ports import PLAN, Store, Wakeup, queue_topic
 

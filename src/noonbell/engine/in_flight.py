@@ -24,8 +24,7 @@ from typing import Any
 from noonbell.clock import SECOND, read_monotonic
 from noonbell.engine.loop_runner import Signal
 from noonbell.engine.settle import released, subject_of
-from noonbell.model.attempt import Settlement
-from noonbell.model.run import Lease, RunId
+from noonbell.model.run import Lease, RunId, Settlement
 
 logger = logging.getLogger("noonbell.engine")
 

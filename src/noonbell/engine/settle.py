@@ -9,9 +9,19 @@ from typing import Any, assert_never
 
 import msgspec
 
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind, Precondition, Settlement, Transition
 from noonbell.model.failure_text import failure_text, said_by
-from noonbell.model.run import FlowStep, Lease, RunId, RunStatus
+from noonbell.model.run import (
+    Assignment,
+    FlowStep,
+    Lease,
+    Outcome,
+    OutcomeKind,
+    Precondition,
+    RunId,
+    RunStatus,
+    Settlement,
+    Transition,
+)
 from noonbell.model.task import TaskSpec
 from noonbell.policy import retry
 from noonbell.policy.retry import Decision, Failure, Final, Lose, Retry

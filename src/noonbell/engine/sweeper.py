@@ -22,6 +22,9 @@ If no retry is left, its run ends here. Else it stays with its worker, whose hea
 as `timeout` or dies: a retry that began before would overlap with it.
 
 Died before or after its commit: the next sweep, on any node, finds what is still overdue and nothing else.
+
+`HistoryLoop`: partitions of history are there before the first run falls into them, where the store has any. Any number of
+nodes may make them; the store lets one make each. Died at any point: the next tick, on any node, goes on.
 """
 
 from __future__ import annotations
@@ -38,10 +41,9 @@ from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.loop_runner import batch_done
 from noonbell.engine.settle import Subject, failed, failure
 from noonbell.engine.worker import ENFORCES_TIMEOUT
-from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
 from noonbell.model.failure_text import failure_text
 from noonbell.model.request import ExpiredRun
-from noonbell.model.run import RunId
+from noonbell.model.run import Precondition, RunId, Settlement, SettleResult, Transition
 from noonbell.model.target_kind import COMMAND_TYPE
 from noonbell.model.task import Task, TaskSpec
 from noonbell.model.worker import WorkerInfo
@@ -298,3 +300,30 @@ def decide(
         case _:
             assert_never(precondition)
     return failed(subject, verdict, outcome)
+
+
+HISTORY_EVERY = 600.0
+"""Seconds between two looks."""
+
+
+class HistoryLoop:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        kept: float,
+        events_kept: float,
+        every: float = HISTORY_EVERY,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        """`kept` and `events_kept`: for how many seconds runs and events are kept."""
+        self._store, self._kept, self._events_kept = store, kept, events_kept
+        self._every, self._draw = every, draw
+
+    async def tick(self) -> float:
+        changed = await self._store.tend_history(self._kept, self._events_kept)
+        batch_done()
+        return 0.0 if changed else self._every * (0.75 + 0.5 * self._draw())  # so that nodes do not look in step
+
+    async def wait(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)

@@ -29,9 +29,8 @@ from noonbell.engine.loop_runner import StoreClock
 from noonbell.engine.settle import Subject, released, settlement, subject_of
 from noonbell.errors import LeaseLost, NotFound, RateLimited, StoreUnavailable
 from noonbell.fields import counted
-from noonbell.model.attempt import Assignment, Outcome, Settlement, SettleResult, Transition
 from noonbell.model.request import Claimed, ClaimRequest, HeartbeatAnswer
-from noonbell.model.run import Lease, Run, RunId, RunStatus
+from noonbell.model.run import Assignment, Lease, Outcome, Run, RunId, RunStatus, Settlement, SettleResult, Transition
 from noonbell.model.task import Delivery, Task
 from noonbell.model.worker import Attendance, LeaseOrder, Order, WorkerDeclaration, WorkerInfo, WorkerState, label_pairs
 from noonbell.ports import ANY_QUEUE, ORDERS, PAUSE, PLAN, Store, Wakeup, queue_topic

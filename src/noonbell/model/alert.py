@@ -9,7 +9,7 @@ import msgspec
 
 from noonbell.clock import Instant
 from noonbell.fields import Moment, meta
-from noonbell.model.quiet import LONGEST_SPREAD, MOST_QUIET, QuietHours
+from noonbell.model.calendar import LONGEST_SPREAD, MOST_QUIET, QuietHours
 from noonbell.model.run import RunId
 from noonbell.model.task import TaskId
 

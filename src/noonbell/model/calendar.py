@@ -1,6 +1,10 @@
-"""Business calendars: which days are closed, what a task does with a slot on such a day, and what a task's use of one remembers.
+"""Business calendars and quiet hours: when tasks do not run.
+
+Business calendars: which days are closed, what a task does with a slot on such a day, and what a task's use of one remembers.
 
 A calendar changes by revisions. A revision never changes, and is kept as long as a version of a task names it.
+
+Quiet hours: stretches of the day in which runs do not start, or alerts are not sent.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import msgspec
 
 from noonbell.clock import Instant
 from noonbell.fields import meta
+from noonbell.fields import meta as described
 
 FURTHEST_DAYS: Final = 14
 """How far a slot is moved at most. Where no open day is that near, the day counts as closed."""
@@ -197,3 +202,52 @@ class CalendarSaved(msgspec.Struct, frozen=True, kw_only=True):
     """False: it says what it said, and nothing was written."""
     tasks: tuple[int, ...] = ()
     """That were changed with it."""
+
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+"""In the order of Python's weekdays."""
+_CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]"
+
+
+class QuietAction(enum.StrEnum):
+    HOLD = "hold"
+    """Until they end."""
+    SKIP = "skip"
+
+
+class QuietHours(msgspec.Struct, frozen=True, kw_only=True):
+    noun: ClassVar[str] = "quiet hours"
+
+    from_: Annotated[
+        str,
+        described(
+            "When they begin, HH:MM.",
+            pattern=_CLOCK,
+            expected="a time of day, HH:MM",
+            missing="when they begin, HH:MM",
+            examples=["22:00"],
+        ),
+    ] = msgspec.field(name="from")
+    to: Annotated[
+        str,
+        described(
+            "When they end, HH:MM; not after `from`: on the next day.",
+            pattern=_CLOCK,
+            expected="a time of day, HH:MM",
+            missing="when they end, HH:MM",
+            examples=["06:00"],
+        ),
+    ]
+    days: Annotated[
+        tuple[Annotated[str, described(choices=DAYS)], ...],
+        described("The days on which they begin; empty: every day.", max_length=7, examples=[["sat", "sun"]]),
+    ] = ()
+    timezone: Annotated[str | None, described("An IANA name or an offset. Null: that of the task; elsewhere UTC.")] = (
+        None
+    )
+    what: Annotated[QuietAction, described("Hold until they end, or skip.")] = QuietAction.HOLD
+
+
+MOST_QUIET = 20
+"""Stretches of one task, queue or channel."""
+LONGEST_SPREAD = 86_400

@@ -5,15 +5,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Generic, TypeVar
 
 import msgspec
 
 from noonbell.clock import Instant
+from noonbell.fields import meta
 from noonbell.model.access import TokenScope
-from noonbell.model.attempt import Precondition, Settlement
-from noonbell.model.dedupe import Dedupe
-from noonbell.model.run import Lease, Origin, RunBodies, RunId, RunStatus, SkipReason
+from noonbell.model.run import Lease, Origin, Precondition, RunBodies, RunId, RunStatus, Settlement, SkipReason
 from noonbell.model.target_kind import ExecType
 from noonbell.model.task import Task, TaskId, TaskPause, TaskSpec, TaskStatus
 from noonbell.model.worker import Lack, LeaseOrder, WorkerState
@@ -408,3 +407,70 @@ class ResumedTasks(msgspec.Struct, frozen=True, kw_only=True):
     """Pauses whose end had come; a full batch means: come again at once."""
     tasks: tuple[Task, ...] = ()
     """Those that were resumed."""
+
+
+LONGEST_DEDUPE = 2_592_000
+"""Seconds: thirty days."""
+DEDUPE_PREFIX: Final = "dedupe:"
+"""Of the keys under which runs of a rule are found: no caller names such a `key`."""
+
+
+class DedupeMode(enum.StrEnum):
+    KEY = "key"
+    DEBOUNCE = "debounce"
+    THROTTLE = "throttle"
+
+
+class DedupeKeep(enum.StrEnum):
+    FIRST = "first"
+    LAST = "last"
+
+
+class Dedupe(msgspec.Struct, frozen=True, kw_only=True):
+    """Of several publishes with the same key, which make a run. See `policy.dedupe`."""
+
+    noun: ClassVar[str] = "a dedupe"
+    example: ClassVar[dict[str, Any]] = {"mode": "debounce", "key": "cart-7", "seconds": 5, "max_wait_seconds": 60}
+
+    mode: Annotated[
+        DedupeMode,
+        meta(
+            "key: none while a run of the key is not final. throttle: one in `seconds`. debounce: one for a burst, when"
+            " there was none for `seconds`.",
+            missing="key, throttle or debounce",
+            examples=["debounce"],
+        ),
+    ]
+    key: Annotated[
+        str,
+        meta(
+            "What they have in common, within the task.",
+            min_length=1,
+            max_length=200,
+            missing="a text",
+            examples=["cart-7"],
+        ),
+    ]
+    seconds: Annotated[float | None, meta("Of throttle and debounce.", ge=0.001, le=LONGEST_DEDUPE, examples=[5])] = (
+        None
+    )
+    keep: Annotated[
+        DedupeKeep | None, meta("Which of them counts: of debounce the last by default, else the first.")
+    ] = None
+    max_wait_seconds: Annotated[
+        float | None, meta("Of debounce: no burst is longer.", ge=0.001, le=LONGEST_DEDUPE, examples=[60])
+    ] = None
+
+    @property
+    def keeps(self) -> DedupeKeep:
+        return self.keep or (DedupeKeep.LAST if self.mode is DedupeMode.DEBOUNCE else DedupeKeep.FIRST)
+
+    @property
+    def is_for_later(self) -> bool:
+        """Whether the run that it makes does not start at once."""
+        return self.mode is not DedupeMode.KEY and self.keeps is DedupeKeep.LAST
+
+    @property
+    def stored_key(self) -> str:
+        """Under which its run has it. Each mode is apart from the others, and all from what callers name as `key`."""
+        return f"{DEDUPE_PREFIX}{self.mode}:{self.key}"

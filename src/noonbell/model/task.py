@@ -16,8 +16,7 @@ from noonbell.clock import Instant
 from noonbell.fields import Moment
 from noonbell.fields import meta as described
 from noonbell.model.broker import BrokerMessage
-from noonbell.model.calendar import CalendarUse
-from noonbell.model.quiet import LONGEST_SPREAD, MOST_QUIET, QuietHours
+from noonbell.model.calendar import LONGEST_SPREAD, MOST_QUIET, CalendarUse, QuietHours
 from noonbell.model.sla import Sla
 from noonbell.model.target_kind import KIND_OF, TARGET_KINDS, ExecType, TargetedTask, TargetKind
 from noonbell.model.task_schedule import NEVER, YEAR

@@ -10,8 +10,8 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.fields import Moment, meta
+from noonbell.model.calendar import LONGEST_SPREAD, MOST_QUIET, QuietHours
 from noonbell.model.call import NAMED_TYPES
-from noonbell.model.quiet import LONGEST_SPREAD, MOST_QUIET, QuietHours
 from noonbell.model.run import RunId
 from noonbell.model.task import RateLimit
 

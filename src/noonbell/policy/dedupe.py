@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from noonbell.clock import SECOND, Instant
-from noonbell.model.dedupe import Dedupe, DedupeKeep, DedupeMode
+from noonbell.model.request import Dedupe, DedupeKeep, DedupeMode
 
 
 @dataclass(frozen=True, slots=True)

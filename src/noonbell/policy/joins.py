@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from noonbell.clock import Instant
-from noonbell.model.join import After, Arrival, Join, JoinMode, JoinState, UpstreamOutcome
 from noonbell.model.run import FAILURES, SUCCEEDED, Origin, RunStatus
+from noonbell.model.task_schedule import After, Arrival, Join, JoinMode, JoinState, UpstreamOutcome
 
 _BELONG_TO_A_SLOT = (Origin.SCHEDULE, Origin.BACKFILL)
 N = TypeVar("N", bound=int | str)

@@ -9,7 +9,7 @@ from datetime import datetime, time, timedelta, tzinfo
 from noonbell import when
 from noonbell.clock import SECOND, Instant, from_datetime, to_datetime
 from noonbell.errors import ScheduleError
-from noonbell.model.quiet import DAYS, QuietAction, QuietHours
+from noonbell.model.calendar import DAYS, QuietAction, QuietHours
 
 _MOST_JOINED = 64
 """Stretches that follow each other without a gap and are taken as one. What is quiet for longer is looked at again."""

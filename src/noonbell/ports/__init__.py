@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from noonbell.clock import Instant
 from noonbell.model.account import StoreReturn
-from noonbell.model.attempt import Assignment, Outcome
+from noonbell.model.run import Assignment, Outcome
 from noonbell.ports.queries import Queries
 from noonbell.ports.transitions import Reseal, Sign, Transitions, unsigned
 

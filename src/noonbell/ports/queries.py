@@ -28,13 +28,13 @@ from noonbell.model.bulk import BulkItem, BulkOperation
 from noonbell.model.calendar import Calendar
 from noonbell.model.event import Callback, Event, EventPage, LogLine
 from noonbell.model.flow import StepState
-from noonbell.model.join import Follower, Join
 from noonbell.model.request import DueSweeps, ExpiredRun, Page, RunInput, RunQuery, TaskQuery, UnclaimableRuns
 from noonbell.model.rollup import QueueDepth, RebuildState, RollUp, Scope, Span, Stretch
 from noonbell.model.run import MOST_ATTEMPTS, Attempt, ChildState, DroppedRange, Run, RunBodies, RunId
 from noonbell.model.sla import BreachCount, Sla, SlaBreach
 from noonbell.model.subscription import HeldSubscription, WebhookDelivery, WebhookStatus
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskVersion
+from noonbell.model.task_schedule import Follower, Join
 from noonbell.model.view import SavedView, ViewedList
 from noonbell.model.worker import Queue, WorkerInfo
 

@@ -19,7 +19,6 @@ from noonbell.model.alert import (
     Mute,
     Rule,
 )
-from noonbell.model.attempt import Settlement, SettleResult
 from noonbell.model.bulk import BulkAdvance, BulkBatch, BulkLease, BulkOperation, NewBulk
 from noonbell.model.calendar import Calendar, CalendarChange, CalendarSaved
 from noonbell.model.event import Callback, Position
@@ -46,7 +45,7 @@ from noonbell.model.request import (
     UnservedTask,
 )
 from noonbell.model.rollup import RebuildState
-from noonbell.model.run import ChildRequest, Lease, RunId, RunStatus
+from noonbell.model.run import ChildRequest, Lease, RunId, RunStatus, Settlement, SettleResult
 from noonbell.model.sla import Sla, SlaSwept
 from noonbell.model.subscription import (
     DeliveryStep,

@@ -29,7 +29,7 @@ from noonbell.model.call import (
 )
 from noonbell.model.request import Publication, PublishOutcome, PublishResult
 from noonbell.model.run import Origin, RunId
-from noonbell.model.service_url import resolved
+from noonbell.model.service_url import resolve_service
 from noonbell.model.target_kind import HTTP_QUEUE
 from noonbell.model.task import RetryPolicy, Task
 from noonbell.ports import ANY_QUEUE, Store, Wakeup
@@ -223,7 +223,7 @@ class Calls:
         problem = None if services is None else service_problem(url, services)
         if problem is not None:
             at.wrong(name, problem)
-        elif (denied := self._rules.address_problem(resolved(url, services or {}))) is not None:
+        elif (denied := self._rules.address_problem(resolve_service(url, services or {}))) is not None:
             at.wrong(name, f"may not be called: {denied}")
 
     async def _publish(self, asked: Sequence[CallBody], trace_id: str | None) -> list[PublishResult]:

@@ -4,10 +4,14 @@ First where the moment lies in the task's history (`service.account`), then what
 that has not started, what blocks it (`blocked_reason`). A run that was planned long after its slot ran late because no
 node planned; where a node noted that it could not reach the store meanwhile, that was the reason. The sentences are in
 `locales/`, as `finding.…`.
+
+What a task that runs after others waits for, or why nothing followed, is found by its joins and by the runs of its upstreams.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from noonbell.clock import SECOND, Instant, instant_of, slot_of
@@ -26,19 +30,21 @@ from noonbell.model.run import (
     RunId,
     RunStatus,
 )
-from noonbell.model.task import Task
+from noonbell.model.task import Task, TaskId
+from noonbell.model.task_schedule import After, Join, JoinState, Upstream
 from noonbell.model.worker import is_scheduler_alive
+from noonbell.policy import joins as policy
 from noonbell.policy.slot_history import State, VersionSpan
 from noonbell.ports import Store
-from noonbell.service import explain_after, scope
+from noonbell.service import scope
 from noonbell.service.account import TaskHistory, task_history
-from noonbell.service.blocked_reason import blocked_reason, named
-from noonbell.service.explain_after import UpstreamFinding
 from noonbell.service.explain_findings import (
     SlotFinding,
+    blocked_reason,
     calendar_name,
     canceled,
     ended,
+    named,
     no_slot,
     of_pause,
     off,
@@ -179,7 +185,7 @@ class Explain:
                     found.more.append(("and_others_wait", {"count": activity.queued_runs}))
                 return found
         after = newest.spec.after
-        wait = None if after is None else await explain_after.open_wait(self._store, task.id, after)
+        wait = None if after is None else await open_wait(self._store, task.id, after)
         if wait is not None:
             return _following(wait)
         run = None if activity.last_run_id is None else await self._store.run(activity.last_run_id)
@@ -244,7 +250,7 @@ class Explain:
         after = stretch.spec.after
         if after is None or not after.same_slot:
             return None
-        wait = await explain_after.at_slot(self._store, history.task.id, after, at)
+        wait = await at_slot(self._store, history.task.id, after, at)
         run = None if wait is None or wait.run_id is None else await self._store.run(wait.run_id)
         if run is not None:
             return await self._run(history, stretch, run, is_slot=False)
@@ -260,7 +266,7 @@ class Explain:
         if stretch.state is not State.ON and (named or stretch.schedule is None or stretch.is_chained):
             return off(history, stretch)
         if not named and stretch.schedule is None and stretch.spec.after is not None:
-            told = await explain_after.nothing_yet(self._store, stretch.spec.after)
+            told = await nothing_yet(self._store, stretch.spec.after)
             return SlotFinding(told.cause, told.key, facts=told.facts, more=told.more)
         if not named:
             return no_slot(history, stretch, slot)
@@ -442,3 +448,100 @@ def _following(wait: UpstreamFinding) -> SlotFinding:
     return SlotFinding(
         wait.cause, wait.key, since=wait.since, facts=wait.facts, more=wait.more, blocking_run_id=blocking
     )
+
+
+@dataclass(slots=True)
+class UpstreamFinding:
+    cause: str
+    key: str
+    since: Instant | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    more: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    run_id: RunId | None = None
+    """The run that the join has made: it says the rest."""
+
+
+async def names_of(store: Store, after: After) -> dict[int, str]:
+    found = await store.tasks_by_id([TaskId(id_) for id_ in after.upstream_ids])
+    names = {int(task.id): task.name for task in scope.held(found)}
+    return {id_: names[id_] for id_ in after.upstream_ids if id_ in names}
+
+
+async def nothing_yet(store: Store, after: After) -> UpstreamFinding:
+    """A task without a schedule, and without anything that says more: what it runs after."""
+    tasks = await store.tasks_by_id([TaskId(id_) for id_ in after.upstream_ids])
+    gone = [task.name for task in scope.held(tasks) if task.deleted_at is not None]
+    names = ", ".join((await names_of(store, after)).values())
+    more = [("and_upstream_deleted", {"names": ", ".join(gone)})] if gone else []
+    return UpstreamFinding("not_a_slot", "not_a_slot_after", facts={"names": names}, more=more)
+
+
+async def open_wait(store: Store, task_id: TaskId, after: After) -> UpstreamFinding | None:
+    """What the newest open join of a task waits for."""
+    (join, *_) = (await store.joins(task_id, limit=1)) or (None,)
+    return None if join is None else _waiting(join, after, await names_of(store, after))
+
+
+async def at_slot(store: Store, task_id: TaskId, after: After, slot: Instant) -> UpstreamFinding | None:
+    """What became, or becomes, of a slot that upstreams have carried on; None where they have none."""
+    root = f"slot:{slot}"
+    (join, *_) = (await store.joins(task_id, root, 1)) or (None,)
+    names = await names_of(store, after)
+    if join is not None and join.run_id is not None:
+        return UpstreamFinding("ran", "ran", run_id=RunId(join.run_id))
+    if join is not None and join.state is JoinState.OPEN:
+        return _waiting(join, after, names)
+    if join is not None:
+        return UpstreamFinding("disabled", "upstream_disabled", facts={"slot": slot})
+    return await _before_a_join(store, after, names, slot)
+
+
+def _waiting(join: Join, after: After, names: Mapping[int, str]) -> UpstreamFinding:
+    left = policy.missing(after, join.arrivals)
+    on = {each.task: each.on for each in after.tasks}
+    facts = {"missing": _listed(names, left), "slot": join.scheduled_time, "until": join.due_at}
+    is_slot = join.root.startswith("slot:")
+    found = UpstreamFinding("waiting", "waiting_upstream" if is_slot else "waiting_upstream_run", join.first_at, facts)
+    for id_, status in left.items():
+        if status is not None:
+            told = {"name": names.get(id_, id_), "slot": join.scheduled_time, "status": status, "on": on[id_]}
+            found.more.append(("and_upstream_ended" if is_slot else "and_upstream_run_ended", told))
+    return found
+
+
+async def _before_a_join(store: Store, after: After, names: Mapping[int, str], slot: Instant) -> UpstreamFinding | None:
+    pending: list[int] = []
+    for upstream in after.tasks:
+        id_ = TaskId(int(upstream.task))
+        run = await _run_at(store, id_, slot)
+        if run is not None and run.status in FINAL:
+            return _unmatched(upstream, names, run, slot)
+        dropped = [] if run is not None else await store.dropped(id_, slot, slot)
+        if dropped:
+            facts = {"name": names.get(id_, id_), "slot": slot, "reason": dropped[0].reason}
+            return UpstreamFinding("upstream", "upstream_dropped", dropped[0].at, facts)
+        if run is not None or await store.joins(id_, f"slot:{slot}", 1):
+            pending.append(id_)
+    if not pending:
+        return None
+    return UpstreamFinding(
+        "waiting", "waiting_upstream_first", facts={"missing": _listed(names, pending), "slot": slot}
+    )
+
+
+def _unmatched(upstream: Upstream, names: Mapping[int, str], run: Run, slot: Instant) -> UpstreamFinding:
+    facts = {"name": names.get(run.task_id, run.task_id), "slot": slot, "status": run.status, "on": upstream.on}
+    return UpstreamFinding("upstream", "upstream_unmatched", run.end_time, {**facts, "blocking": run.id})
+
+
+async def _run_at(store: Store, task_id: TaskId, slot: Instant) -> Run | None:
+    """The run of an upstream that belongs to the slot: its own, or one that follows in turn."""
+    (own, *_) = (await store.slot_runs(task_id, slot, slot, 1)) or (None,)
+    if own is not None:
+        return await store.run(own.run_id)
+    (join, *_) = (await store.joins(task_id, f"slot:{slot}", 1)) or (None,)
+    return None if join is None or join.run_id is None else await store.run(RunId(join.run_id))
+
+
+def _listed(names: Mapping[int, str], ids: Any) -> str:
+    return ", ".join(str(names.get(id_, id_)) for id_ in ids)

@@ -13,8 +13,7 @@ from noonbell import when
 from noonbell.clock import Instant, from_datetime, instant_of, rfc3339, slot_of
 from noonbell.fields import Moment, meta, read_into
 from noonbell.fields.problems import Problems, ReadContext
-from noonbell.model.calendar import Calendar, TaskCalendar
-from noonbell.model.quiet import MOST_QUIET, QuietAction, QuietHours
+from noonbell.model.calendar import MOST_QUIET, Calendar, QuietAction, QuietHours, TaskCalendar
 from noonbell.model.task import Task, TaskSpec
 from noonbell.model.task_schedule import ClockChanges
 from noonbell.policy.account import bounds_of, remaining_of

@@ -15,9 +15,15 @@ from noonbell.engine.publish import publish
 from noonbell.errors import ConcurrencyLimit, InvalidArgument, InvalidState, NotFound, Sentence
 from noonbell.fields import Moment, meta, read_into
 from noonbell.fields.problems import Problems, ReadContext
-from noonbell.model import dedupe
-from noonbell.model.dedupe import Dedupe, DedupeMode
-from noonbell.model.request import IfFinished, Publication, PublishOutcome, PublishResult
+from noonbell.model.request import (
+    DEDUPE_PREFIX,
+    Dedupe,
+    DedupeMode,
+    IfFinished,
+    Publication,
+    PublishOutcome,
+    PublishResult,
+)
 from noonbell.model.run import Origin, RunId
 from noonbell.model.task import Task, TaskId
 from noonbell.ports import Store, Wakeup
@@ -236,8 +242,8 @@ def read_publication(
     """What a caller asks for; problems are left with `at`."""
     if asked.run_at is not None and asked.delay_seconds is not msgspec.UNSET:
         at.wrong("run_at", "says when, and so does delay_seconds; expected one of the two")
-    if asked.key is not None and asked.key.startswith(dedupe.PREFIX):
-        at.wrong("key", f"begins with {dedupe.PREFIX!r}, as those of dedupe do; expected another one")
+    if asked.key is not None and asked.key.startswith(DEDUPE_PREFIX):
+        at.wrong("key", f"begins with {DEDUPE_PREFIX!r}, as those of dedupe do; expected another one")
     if asked.key is None and asked.update_waiting:
         at.wrong("update_waiting", "needs a key: it changes the waiting run of that key")
     if asked.key is None and asked.if_finished is not msgspec.UNSET:

@@ -1,11 +1,15 @@
-"""Runs: read, cancel, retry, promote, one by one or all that a filter finds; and runs as JSON.
+"""Runs: read, cancel, retry, promote, one by one or all that a filter finds; and runs as JSON, or as a file
+(CSV, or one line of JSON each) that is made page by page.
 
 Answers show times as RFC 3339 and secrets masked; callback tokens are not shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import csv
+import io
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, ClassVar, Final
 
@@ -504,3 +508,54 @@ def shown_attempt(attempt: Attempt) -> dict[str, Any]:
 
 def shown_callback(callback: Callback) -> dict[str, Any]:
     return {**plain(callback), "headers": masked(callback.headers)}
+
+
+EXPORT_FORMATS: Final = {"csv": "text/csv; charset=utf-8", "ndjson": "application/x-ndjson; charset=utf-8"}
+"""Each with its media type."""
+EXPORT_COLUMNS: Final = (
+    *("id", "task_id", "task_name", "status", "origin", "key", "queue", "worker_id", "attempt"),
+    *("scheduled_time", "start_time", "end_time", "duration_ms"),
+    *("response_code", "skip_reason", "error_message", "result"),
+)
+"""Of the CSV."""
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_PAGE: Final = 500
+
+
+class RunExport(RunFilter, frozen=True, kw_only=True):
+    format: Annotated[
+        str, meta("CSV with a header line, or one line of JSON for each run.", choices=tuple(EXPORT_FORMATS))
+    ] = "csv"
+
+
+async def exported(find: Callable[[RunQuery], Awaitable[Page[Run]]], query: RunQuery, form: str) -> AsyncIterator[str]:
+    """The text, newest run first. Only a page of runs is in memory at a time."""
+    query = msgspec.structs.replace(query, sort="-id", page=1, page_size=_PAGE, cursor=from_the_top("-id"))
+    yield csv_lines([EXPORT_COLUMNS]) if form == "csv" else ""
+    while True:
+        page = await find(query)
+        yield written((shown(run) for run in page.items), form)
+        if page.next_cursor is None:
+            return
+        query = msgspec.structs.replace(query, cursor=page.next_cursor)
+
+
+def written(runs: Iterable[Mapping[str, Any]], form: str) -> str:
+    """`runs` are as the API shows them."""
+    if form == "csv":
+        return csv_lines([run[name] for name in EXPORT_COLUMNS] for run in runs)
+    return "".join(f"{json.dumps(run, ensure_ascii=False, separators=(',', ':'), default=str)}\n" for run in runs)
+
+
+def csv_lines(rows: Iterable[Iterable[Any]]) -> str:
+    lines = io.StringIO()
+    csv.writer(lines).writerows([csv_cell(value) for value in row] for row in rows)
+    return lines.getvalue()
+
+
+def csv_cell(value: Any) -> str:
+    """Marked so that no spreadsheet takes it for a formula."""
+    if value is None:
+        return ""
+    text = json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, (dict, list)) else str(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -17,9 +17,9 @@ from typing import TypeVar
 
 from noonbell.errors import Forbidden, InvalidState, NotFound
 from noonbell.model.access import TokenScope
-from noonbell.model.join import After
 from noonbell.model.run import RunId
 from noonbell.model.task import Task, TaskId, TaskSpec
+from noonbell.model.task_schedule import After
 from noonbell.ports import Store
 
 _current: ContextVar[TokenScope | None] = ContextVar("noonbell_scope", default=None)

@@ -23,7 +23,7 @@ from noonbell.model.broker import (
     destination_field,
     read_address,
 )
-from noonbell.model.service_url import FORM, is_service_url, service_name
+from noonbell.model.service_url import SERVICE_FORM, is_service_url, service_name
 from noonbell.model.target_kind import MQTT, NATS, REDIS, TargetKind
 from noonbell.sealing import is_sealed
 from noonbell.service.secrets import MASK, credentials
@@ -162,7 +162,7 @@ LONGEST_VARIABLE: Final = 32_768
 def url_problem(url: str) -> str | None:
     """What a target's URL should be and this one is not."""
     if is_service_url(url) and service_name(url) is None:
-        return FORM
+        return SERVICE_FORM
     filled = _PLACEHOLDER.sub("1", url)
     if any(blank in filled for blank in (" ", "\t", "\\")):
         return "a URL without blanks and backslashes; encode them"

@@ -18,10 +18,9 @@ from noonbell.fields import Moment, filled, meta, plain, read, read_into
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import TokenScope
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.call import CALL_TYPE, NAMED_TYPES
 from noonbell.model.failure_text import failure_text, said_by
-from noonbell.model.run import Run, RunId, RunStatus, idempotency_key_of
+from noonbell.model.run import Assignment, Outcome, OutcomeKind, Run, RunId, RunStatus, idempotency_key_of
 from noonbell.model.target_kind import OWN_QUEUES
 from noonbell.model.task import Task, TaskId
 from noonbell.model.worker import (

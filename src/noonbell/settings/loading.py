@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 from noonbell.errors import SettingsError
 from noonbell.masking import is_secret_name, masked
+from noonbell.settings.kinds import UnusableAddress
 from noonbell.settings.sections import SECTIONS, DeclaredTask, SettingKey, Settings, keys
-from noonbell.settings.store_address import UnusableAddress
 
 _DSN = re.compile(
     r"(?:(?P<user>[^:@/]*)(?::(?P<password>.*))?@)?tcp\((?P<host>\[[^]]+\]|[^():]+)(?::(?P<port>\d+))?\)"

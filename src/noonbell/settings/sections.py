@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Final
 
 from noonbell.errors import SettingsError
 from noonbell.settings import kinds
-from noonbell.settings.kinds import SettingKind
-from noonbell.settings.store_address import UnusableAddress
+from noonbell.settings.kinds import SettingKind, UnusableAddress
 
 MIB = 1024 * 1024
 CALLBACK_PATH = "/api/v1/callbacks"

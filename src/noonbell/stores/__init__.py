@@ -11,8 +11,7 @@ from noonbell.clock import Clock
 from noonbell.errors import SettingsError
 from noonbell.ports import Wakeup
 from noonbell.settings import Settings
-from noonbell.settings.kinds import sqlite_file
-from noonbell.settings.store_address import UnusableAddress, check_parameters
+from noonbell.settings.kinds import UnusableAddress, check_parameters, sqlite_file
 from noonbell.stores.datagram_wakeups import DatagramWakeup, ListenerTable, SocketFolder
 from noonbell.stores.sql.dialect import TableNames
 from noonbell.stores.sql.store import SqlStore

@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from noonbell.errors import StoreUnavailable
-from noonbell.settings.store_address import Host
+from noonbell.settings.kinds import Host
 
 logger = logging.getLogger("noonbell.store")
 

@@ -1,4 +1,6 @@
-"""A move: all rows of a store are copied into another database while its nodes work; then the store is closed, and the
+"""Moves, backups and restores of whole stores.
+
+A move: all rows of a store are copied into another database while its nodes work; then the store is closed, and the
 rest follows.
 
     prepare     triggers in the source write down which rows change (`sql.change_capture`); the destination is marked as not complete
@@ -21,6 +23,13 @@ transaction.
          last transaction                 source that it has moved
     K54  died after that                  the same command ends the pause of the destination
     K56  died in `--cancel`               the source goes on; the same command ends the move
+
+A backup: one moment of a store of any kind, as a SQLite store in a file; and the way back into an empty store of any
+kind.
+
+The copy is read in one transaction of the database, so what nodes write meanwhile is not in it. The file is a store
+itself: `noonbell audit` reads it. A store that is being filled says so, and nodes refuse to start on it; a restore that
+was cut off goes on.
 """
 
 from __future__ import annotations
@@ -36,10 +45,10 @@ from typing import Any, ParamSpec, TypeVar
 
 from noonbell.engine import failpoint
 from noonbell.errors import InvalidState, NoonbellError, StoreUnavailable
-from noonbell.stores.sql import change_capture, copying, move_state
+from noonbell.stores.sql import change_capture, copying, ids
 from noonbell.stores.sql.active_runs import Place
+from noonbell.stores.sql.change_capture import MovePhase, MoveState
 from noonbell.stores.sql.copying import CopiedTable, Key
-from noonbell.stores.sql.move_state import MovePhase, MoveState
 from noonbell.stores.sql.statement import Conflict, Execute, Fetch, Row, Work, insert
 from noonbell.stores.sql.store import SqlStore
 
@@ -137,7 +146,7 @@ class TableCopy:
         """In a transaction of the destination; InvalidState where another process has made that complete."""
 
         def fenced() -> Work[T]:
-            yield from move_state.check_own(self._destination.dialect, self.token, MovePhase.FILLING)
+            yield from change_capture.check_own(self._destination.dialect, self.token, MovePhase.FILLING)
             return (yield from work(*given, **named))
 
         return await apply(self._destination, fenced)
@@ -181,7 +190,6 @@ class Move:
         """`to`: the destination's address without passwords, for those who look for it in the source."""
         self._source, self._destination, self._to = source, destination, to
         self._copy = TableCopy(source._read, destination, progress)
-        self._is_finishing = False
 
     @property
     def copied(self) -> CopiedRows:
@@ -191,7 +199,10 @@ class Move:
         """The states of source and destination. Raises InvalidState where no move can be made from the one to the
         other.
         """
-        source, destination = await ask(self._source, move_state.read), await ask(self._destination, move_state.read)
+        source, destination = (
+            await ask(self._source, change_capture.read_state),
+            await ask(self._destination, change_capture.read_state),
+        )
         is_same = source.token is not None and source.token == destination.token
         if source.phase is None and (is_same or source.installation == destination.installation):
             raise InvalidState("the source and the destination are the same store, or copies of one")
@@ -219,7 +230,9 @@ class Move:
         if source.phase in (None, MovePhase.PREPARING):
             if source.phase is None:
                 token = self._copy.token = secrets.token_hex(8)
-                await apply(self._source, move_state.write, MovePhase.PREPARING, move_token=token, moved_to=self._to)
+                await apply(
+                    self._source, change_capture.write_state, MovePhase.PREPARING, move_token=token, moved_to=self._to
+                )
             q = self._source.dialect
             try:
                 for table in copying.batched():
@@ -233,7 +246,7 @@ class Move:
                 ) from error
             await self._write_source(MovePhase.COPYING)
         if destination.token != token:
-            await apply(self._destination, move_state.write, MovePhase.FILLING, move_token=token)
+            await apply(self._destination, change_capture.write_state, MovePhase.FILLING, move_token=token)
 
     async def copy(self) -> None:
         """Copy all tables, and then what has changed, until little is left."""
@@ -318,7 +331,7 @@ class Move:
             if destination.phase is MovePhase.FILLING:
                 rows = await self._copy_rest(source)
             failpoint.hit("K53")
-            await apply(self._source, move_state.finish_source)
+            await apply(self._source, change_capture.finish_source)
         failpoint.hit("K54")
         await end_own_pause(self._destination)
         return CutOver(*drained, time.monotonic() - began, rows)
@@ -358,7 +371,7 @@ class Move:
         return rest
 
     def _finish_destination(self, source: MoveState, rest: dict[str, tuple[list[Key] | None, list[Row]]]) -> Work[None]:
-        yield from move_state.check_own(self._destination.dialect, self._copy.token, MovePhase.FILLING)
+        yield from change_capture.check_own(self._destination.dialect, self._copy.token, MovePhase.FILLING)
         for name, (keys, _) in rest.items():
             if keys is not None:
                 yield from copying.delete_keys(self._destination.dialect, copying.tables()[name], keys)
@@ -366,7 +379,7 @@ class Move:
             table = copying.tables()[name]
             yield from copying.replace_all(table, rows) if keys is None else copying.write_rows(table, rows)
         yield Execute("delete from move_progress")
-        yield from move_state.write(None, id=source.installation)
+        yield from change_capture.write_state(None, id=source.installation)
 
     # The way back
 
@@ -379,8 +392,8 @@ class Move:
 
     async def _write_source(self, phase: MovePhase) -> None:
         def work() -> Work[None]:
-            yield from move_state.check_own(self._source.dialect, self._copy.token, *_UNDER_WAY)
-            yield from move_state.write(phase)
+            yield from change_capture.check_own(self._source.dialect, self._copy.token, *_UNDER_WAY)
+            yield from change_capture.write_state(phase)
 
         await apply(self._source, work)
 
@@ -390,7 +403,7 @@ _UNDER_WAY = (MovePhase.PREPARING, MovePhase.COPYING, MovePhase.CLOSED, MovePhas
 
 async def cancel(source: SqlStore, destination: SqlStore | None) -> None:
     """Let the source go on as if there had been no move. `destination`: needed where it may have everything already."""
-    state = await ask(source, move_state.read)
+    state = await ask(source, change_capture.read_state)
     if state.phase in (None, MovePhase.FILLING):
         raise InvalidState("no move from this store is under way")
     if state.phase is MovePhase.MOVED:
@@ -398,19 +411,19 @@ async def cancel(source: SqlStore, destination: SqlStore | None) -> None:
     if state.phase is MovePhase.FINISHING:
         if destination is None:
             raise InvalidState("the destination may have everything already: add --to, so that this can be looked at")
-        there = await ask(destination, move_state.read)
+        there = await ask(destination, change_capture.read_state)
         if there.token == state.token and there.phase is None:
             raise InvalidState("the destination has everything already; run `noonbell move` again to finish the move")
     q, variant = source.dialect, source._schema
     await apply(source, change_capture.reopen, q, variant)
     # From here on changes may go unnoted. A new token: if the rest is cut off, no other process can go on with the copy so far.
-    await apply(source, move_state.write, MovePhase.PREPARING, move_token=secrets.token_hex(8))
+    await apply(source, change_capture.write_state, MovePhase.PREPARING, move_token=secrets.token_hex(8))
     await end_own_pause(source)
     failpoint.hit("K56")
     for table in copying.batched():
         await apply(source, change_capture.remove, q, table)
     await apply(source, change_capture.forget_all)
-    await apply(source, move_state.write, None, move_token=None, moved_to=None)
+    await apply(source, change_capture.write_state, None, move_token=None, moved_to=None)
 
 
 async def is_own_pause(store: SqlStore) -> bool:
@@ -459,3 +472,57 @@ def _counted(names: Iterable[str]) -> Work[dict[str, int]]:
         rows = yield Fetch(f"select count(*) from {name}")
         found[name] = int(rows[0][0])
     return found
+
+
+async def backup(source: SqlStore, copy: SqlStore, progress: Progress) -> CopiedRows:
+    """Into `copy`, which is empty. `source` may be in use."""
+    async with source.snapshot() as read:
+        state: MoveState = await read(change_capture.read_state)
+        _check_complete(state)
+        return await _fill(read, copy, state.installation, secrets.token_hex(8), progress)
+
+
+async def restore(
+    copy: SqlStore, destination: SqlStore, progress: Progress, *, new_installation: bool = False
+) -> tuple[CopiedRows, str]:
+    """From a backup into a store that is empty, or holds a part of the same backup; and which installation that store is now.
+
+    No node has the destination open. `new_installation`: the store never is complete with the id of its original.
+    """
+    state = await ask(copy, change_capture.read_state)
+    _check_complete(state)
+    installation = ids.random_installation() if new_installation else state.installation
+    copied = await _fill(copy._read, destination, installation, state.token or state.installation, progress)
+    return copied, installation
+
+
+def _check_complete(state: MoveState) -> None:
+    if state.phase is MovePhase.FILLING:
+        raise InvalidState("the store is not complete: a move, a backup or a restore that fills it was cut off")
+
+
+async def _fill(read: Reader, store: SqlStore, installation: str, token: str, progress: Progress) -> CopiedRows:
+    there = await ask(store, change_capture.read_state)
+    if (there.phase, there.token) != (MovePhase.FILLING, token):
+        if there.phase is not None:
+            raise InvalidState("the destination takes part in a move or another restore; take a new database")
+        await check_empty(store)
+        await apply(store, change_capture.write_state, MovePhase.FILLING, move_token=token)
+    copy = TableCopy(read, store, progress)
+    copy.token = token
+    await copy.run()
+    if copy.conflicts:
+        name, key = copy.conflicts[0]
+        raise InvalidState(f"the row {key} of the table {name} contradicts another row: the backup is damaged")
+    small = {name: await all_rows(read, copying.tables()[name]) for name in copying.COPIED_AT_ONCE}
+    await store._change_schema(lambda _: _finish(store, token, installation, small))
+    failpoint.hit("K55")
+    return copy.copied
+
+
+def _finish(store: SqlStore, token: str, installation: str, small: dict[str, list[Row]]) -> Work[None]:
+    yield from change_capture.check_own(store.dialect, token, MovePhase.FILLING)
+    for name, rows in small.items():
+        yield from copying.replace_all(copying.tables()[name], rows)
+    yield Execute("delete from move_progress")
+    yield from change_capture.write_state(None, id=installation)

@@ -25,7 +25,7 @@ import asyncmy.errors as mysql_errors
 from noonbell.clock import Clock, Instant
 from noonbell.errors import InvalidArgument, SettingsError, StoreUnavailable
 from noonbell.model.request import Publication, PublishResult
-from noonbell.settings.store_address import Host, parse_server_address
+from noonbell.settings.kinds import Host, parse_server_address
 from noonbell.stores import blocking, caller_transaction
 from noonbell.stores.hosts import LOOK_SECONDS as HOST_SECONDS
 from noonbell.stores.hosts import HostFinder, HostState, unreachable

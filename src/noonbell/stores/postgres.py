@@ -21,9 +21,8 @@ import msgspec
 from noonbell.clock import Clock, Instant
 from noonbell.errors import NoonbellError, StoreUnavailable
 from noonbell.model.access import AuditAction, AuditEntry, Head
-from noonbell.model.attempt import Settlement, SettleResult
 from noonbell.model.request import Claimed, ClaimRequest, NewTask, Publication, PublishResult
-from noonbell.model.run import RunId, key_of_asked
+from noonbell.model.run import RunId, Settlement, SettleResult, key_of_asked
 from noonbell.model.task import Task, TaskId
 from noonbell.ports import Sign
 from noonbell.stores import blocking, caller_transaction, migrations
@@ -31,7 +30,6 @@ from noonbell.stores import postgres_fast as hot
 from noonbell.stores import postgres_steps as steps
 from noonbell.stores.postgres_arrays import NOW, ArrayStatements, Shape, cut
 from noonbell.stores.postgres_history import PartitionedHistory
-from noonbell.stores.postgres_hosts import PostgresHosts
 from noonbell.stores.postgres_partitions import ROUGH_COUNT
 from noonbell.stores.postgres_pool import (
     KEEPING_PLANS,
@@ -40,12 +38,13 @@ from noonbell.stores.postgres_pool import (
     SETTINGS,
     WITHOUT_LIMIT,
     ConnectionPool,
+    PostgresHosts,
     as_it_is,
 )
 from noonbell.stores.sql import access, change_capture, claim, fast_path, publishing, settle
 from noonbell.stores.sql import tasks as task_changes
 from noonbell.stores.sql.dialect import Dialect, numbered, on_conflict, update_from
-from noonbell.stores.sql.ids import IDS, RESERVE, floor_at
+from noonbell.stores.sql.ids import IDS, RESERVE, floor_at, with_unique
 from noonbell.stores.sql.rows import TaskView, known_tasks
 from noonbell.stores.sql.statement import (
     LOCK_SECONDS,
@@ -69,7 +68,6 @@ from noonbell.stores.sql.statement import (
     inserts_of,
     until_it_holds,
 )
-from noonbell.stores.sql.unique_runs import with_unique
 from noonbell.stores.wakeups import channel_of
 
 T = TypeVar("T")

@@ -29,15 +29,14 @@ from typing import Any
 import msgspec
 
 from noonbell.clock import Instant
-from noonbell.model.attempt import Settlement
 from noonbell.model.call import NAMED_TYPES, spec_of
 from noonbell.model.request import Claimed, ClaimRequest, Publication, PublishOutcome, PublishResult
-from noonbell.model.run import Lease, Origin, RunId
+from noonbell.model.run import Lease, Origin, RunId, Settlement
 from noonbell.model.task import TaskId
 from noonbell.stores.sql.active_runs import STANDING, Place
 from noonbell.stores.sql.fast_path import decode
 from noonbell.stores.sql.finish import texts_of
-from noonbell.stores.sql.pausing import PAUSED
+from noonbell.stores.sql.limits import PAUSED
 from noonbell.stores.sql.rows import Known, KnownTasks, from_json, to_json
 
 NOW = "coalesce({now}::bigint, (extract(epoch from statement_timestamp()) * 1000000)::bigint)"

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: their settings, and how they go from one call to the next.
+"""Connections to PostgreSQL: the host that takes writes, their settings, and how they go from one call to the next.
 
 asyncpg's pool opens, heals and closes them. Each use of it costs a task, a future and three timers, more than the call itself
 costs this process. So a connection that a call leaves in order is kept here for the next one, and goes back to the pool
@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import asyncpg
 
+from noonbell.errors import StoreUnavailable
+from noonbell.settings.kinds import Host, parse_server_address
 from noonbell.stores import blocking
+from noonbell.stores.hosts import LOOK_SECONDS, HostFinder, HostState, unreachable
 from noonbell.stores.sql.statement import LOCK_SECONDS
 
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
@@ -164,3 +168,76 @@ def _is_usable(connection: Connection) -> bool:
 
 async def as_it_is(_connection: object) -> None:
     """What the pool does to a connection that comes back. No call changes a session, so none has to be set right."""
+
+
+RawConnection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+# The timeline of what is written now: that of the last checkpoint is an older one for a while after a promotion.
+_STATE = """select pg_is_in_recovery(), current_setting('transaction_read_only') = 'on',
+    case when pg_is_in_recovery() then 0
+        else ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint end,
+    (select system_identifier::text from pg_control_system()), pg_postmaster_start_time()::text"""
+
+
+class PostgresHosts:
+    """Opens connections to the host that takes writes. With one host, or none named, it is the driver's `connect`."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._finder = HostFinder(parse_server_address(url).hosts, self._look)
+
+    async def connect(self, *_: Any, **options: Any) -> RawConnection:
+        """Takes the options of the driver's `connect`; raises its errors, and StoreUnavailable where no host will do."""
+        if not self._finder.are_several:
+            try:
+                return await asyncpg.connect(self._url, **options)
+            except (ConnectionRefusedError, socket.gaierror) as error:
+                raise ConnectionError(unreachable(self._finder.hosts, str(error))) from error
+        current = self._finder.current
+        if current is not None:
+            connection = await self._connect_again(current, options)
+            if connection is not None:
+                return connection
+        return await self._open(await self._finder.find(current), options)
+
+    async def _connect_again(self, host: Host, options: dict[str, Any]) -> RawConnection | None:
+        """Connect to the same host as before. None: it is away, takes no writes, or is behind what it was."""
+        try:
+            connection = await self._open(host, options)
+        except (OSError, asyncpg.InterfaceError, asyncpg.PostgresError):
+            return None
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                state = await _state_of(connection, host)
+        except BaseException as error:
+            connection.terminate()
+            if isinstance(error, OSError | asyncpg.InterfaceError | asyncpg.PostgresError):
+                return None
+            raise
+        if not state.problem and state.timeline >= self._finder.timeline:
+            return connection
+        connection.terminate()
+        return None
+
+    async def _open(self, host: Host, options: dict[str, Any]) -> RawConnection:
+        name, port = host
+        return await asyncpg.connect(
+            self._url, host=name, port=port, **{**options, "target_session_attrs": "any", "timeout": LOOK_SECONDS}
+        )
+
+    async def _look(self, host: Host) -> HostState:
+        connection = await self._open(host, {"server_settings": {"application_name": "noonbell looks for its host"}})
+        try:
+            return await _state_of(connection, host)
+        finally:
+            connection.terminate()
+
+
+async def _state_of(connection: RawConnection, host: Host) -> HostState:
+    async with connection.transaction():  # a pooler may give each statement outside of one to another server
+        found = await connection.fetchrow(_STATE)
+    if found is None:
+        raise StoreUnavailable("PostgreSQL: no answer")
+    is_standby, is_read_only, timeline, cluster, started = found
+    problem = "is a standby" if is_standby else "is read-only" if is_read_only else ""
+    return HostState(host, problem, timeline, f"{cluster}/{started}", cluster)

@@ -22,10 +22,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from noonbell.clock import SECOND, Instant
-from noonbell.model.attempt import Settlement
 from noonbell.model.call import NAMED_TYPES, spec_of
 from noonbell.model.request import Claimed, ClaimRequest
-from noonbell.model.run import FlowStep, Lease, Origin, RunId, RunStatus
+from noonbell.model.run import FlowStep, Lease, Origin, RunId, RunStatus, Settlement
 from noonbell.model.task import Task, TaskId, TaskSpec
 from noonbell.policy.flows import RESERVE
 from noonbell.stores import postgres_fast as hot
@@ -36,7 +35,7 @@ from noonbell.stores.sql.fast_path import decode, event_facts
 from noonbell.stores.sql.finish import finish, flow_ending
 from noonbell.stores.sql.flow_states import STATE, state_of
 from noonbell.stores.sql.insert_runs import NewRun
-from noonbell.stores.sql.pausing import PAUSED
+from noonbell.stores.sql.limits import PAUSED
 from noonbell.stores.sql.rows import TaskView, from_json, known_tasks, to_json
 from noonbell.stores.sql.statement import Columns, Fetch, InsertEvents, InsertMany, NewIds, Row, Work, arrays_of
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import asyncpg
     from redis.asyncio import Redis
 
-    from noonbell.stores.postgres_hosts import PostgresHosts
+    from noonbell.stores.postgres_pool import PostgresHosts
 
 logger = logging.getLogger("noonbell.wakeup")
 
@@ -317,7 +317,7 @@ class PostgresWakeup(PushedWakeup):
             await _hang_up(connection)
 
     async def _connect(self) -> Connection:
-        from noonbell.stores.postgres_hosts import PostgresHosts
+        from noonbell.stores.postgres_pool import PostgresHosts
 
         settings = {"application_name": "noonbell wake-up"} | ({} if self._pooled else {"synchronous_commit": "off"})
         self._hosts = self._hosts or PostgresHosts(self._url)

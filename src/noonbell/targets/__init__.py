@@ -113,7 +113,7 @@ def _command_target(parts: TargetParts) -> CommandTarget:
 
 def broker_target(settings: Settings, client: LoadClient) -> BrokerTarget:
     from noonbell import sealing
-    from noonbell.targets.brokers.link import OTHER_PORTS
+    from noonbell.targets.brokers.pool import OTHER_PORTS
     from noonbell.targets.brokers.target import BrokerTarget
     from noonbell.targets.http.guard import AddressGuard
 

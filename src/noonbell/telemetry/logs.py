@@ -19,8 +19,7 @@ from typing import Any, Final, NamedTuple, TextIO
 
 from noonbell.clock import SystemClock, rfc3339
 from noonbell.masking import MASK, mask_addresses
-from noonbell.model.attempt import Settlement, SettleResult, Transition
-from noonbell.model.run import FAILURES, Lease, RunStatus, trace_id_of
+from noonbell.model.run import FAILURES, Lease, RunStatus, Settlement, SettleResult, Transition, trace_id_of
 from noonbell.model.task import Task
 
 FIELDS: Final = (

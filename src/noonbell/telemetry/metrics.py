@@ -25,7 +25,6 @@ from prometheus_client.exposition import generate_latest
 from noonbell.clock import SECOND
 from noonbell.errors import NoonbellError, StoreUnavailable
 from noonbell.model.account import StoreReturn
-from noonbell.model.attempt import Assignment, Outcome, Precondition, Settlement, SettleResult, Transition
 from noonbell.model.event import Callback
 from noonbell.model.request import (
     CallbackSubject,
@@ -44,7 +43,19 @@ from noonbell.model.request import (
 )
 from noonbell.model.request import PublishOutcome as Published_
 from noonbell.model.rollup import DAY, Figures, Scope, Sketch, stretch_of
-from noonbell.model.run import FINAL, Lease, Origin, RunStatus, SkipReason
+from noonbell.model.run import (
+    FINAL,
+    Assignment,
+    Lease,
+    Origin,
+    Outcome,
+    Precondition,
+    RunStatus,
+    Settlement,
+    SettleResult,
+    SkipReason,
+    Transition,
+)
 from noonbell.model.sla import SlaSwept
 from noonbell.model.task import TaskStatus
 from noonbell.model.worker import Order, WorkerState

@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from noonbell.clock import rfc3339
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
-from noonbell.model.run import Lease, trace_id_of
+from noonbell.model.run import Assignment, Lease, Outcome, OutcomeKind, trace_id_of
 from noonbell.model.service_url import service_name
 from noonbell.model.target_kind import HTTP
 from noonbell.ports import Target

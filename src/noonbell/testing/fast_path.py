@@ -26,9 +26,8 @@ import msgspec
 from noonbell.clock import SECOND, Instant, ManualClock, instant_of, slot_of
 from noonbell.engine.attempt_runner import Deadlines, execute
 from noonbell.engine.worker import Worker
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.rollup import MINUTE, Fact, fact
-from noonbell.model.run import Lease, Origin, RunId, RunStatus, key_of_slot
+from noonbell.model.run import Assignment, Lease, Origin, Outcome, OutcomeKind, RunId, RunStatus, key_of_slot
 from noonbell.model.target_kind import ExecType
 from noonbell.model.task import Task, TaskId
 from noonbell.policy.account import Facts, Skip, account, needs
@@ -38,7 +37,7 @@ from noonbell.stores.sql.active_runs import Place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.fast_path import event_facts, is_plain_task
 from noonbell.stores.sql.finish import REPORTED, report_of
-from noonbell.stores.sql.pausing import PAUSED
+from noonbell.stores.sql.limits import PAUSED
 from noonbell.stores.sql.planning import MOVED, cursor_of
 from noonbell.stores.sql.rows import Known, TaskView, known_tasks
 from noonbell.stores.sql.statement import Fetch, InsertMany, UpdateMany, Work

@@ -17,9 +17,8 @@ from noonbell.engine.in_flight import AbandonedThreads
 from noonbell.engine.sweeper import Sweeper
 from noonbell.engine.worker import Worker
 from noonbell.errors import InvalidArgument, InvalidState
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.request import ExpiredRun, RunQuery
-from noonbell.model.run import Run
+from noonbell.model.run import Assignment, Outcome, OutcomeKind, Run
 from noonbell.model.target_kind import COMMAND_TYPE, HTTP, OWN_QUEUES, ExecType
 from noonbell.ports import Target
 from noonbell.service import Rules, Services, build

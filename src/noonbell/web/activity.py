@@ -24,7 +24,7 @@ from noonbell.ports import Store
 from noonbell.service.access import Access
 from noonbell.service.audit_log import expected_heads
 from noonbell.service.filters import BY_NAME, ENCODED_SLASH, Word, event_json, is_name
-from noonbell.service.run_export import csv_lines
+from noonbell.service.runs import csv_lines
 from noonbell.service.translation import error_words
 from noonbell.web.context import ROOMS, PageContext, as_json, merged, whole_number
 from noonbell.web.forms import TypedMoment

@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from noonbell.model.bulk import OPPOSITES, BulkOperation, BulkStatus
 from noonbell.service.bulk_operations import SkippedList
 from noonbell.service.filters import operation_id
-from noonbell.service.run_export import csv_lines
+from noonbell.service.runs import csv_lines
 from noonbell.web import lists
 from noonbell.web.context import PageContext
 from noonbell.web.page import get, post

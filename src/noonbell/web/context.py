@@ -30,8 +30,8 @@ from noonbell.errors import InvalidArgument, ScheduleError
 from noonbell.json_text import aside, joined
 from noonbell.model.access import Role, Token
 from noonbell.model.account import InstallationPause
-from noonbell.model.attempt import Outcome
 from noonbell.model.request import TaskQuery
+from noonbell.model.run import Outcome
 from noonbell.model.task import TaskSpec
 from noonbell.service import Services
 from noonbell.service.access import Access

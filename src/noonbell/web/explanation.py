@@ -18,7 +18,7 @@ from markupsafe import Markup, escape
 from noonbell import when
 from noonbell.clock import Instant, instant_of, slot_of
 from noonbell.errors import ScheduleError
-from noonbell.model.quiet import QuietAction, QuietHours
+from noonbell.model.calendar import QuietAction, QuietHours
 from noonbell.model.run import FINAL, SUCCEEDED, Origin, Run, RunStatus
 from noonbell.model.target_kind import FLOWS, HTTP
 from noonbell.model.task import Task, TaskSpec, TaskStatus

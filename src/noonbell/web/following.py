@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from noonbell.clock import Instant
-from noonbell.model.join import After, Arrival, Follower, Join, JoinMode, JoinState, UpstreamOutcome
 from noonbell.model.run import Run, RunId
 from noonbell.model.task import Task, TaskId
+from noonbell.model.task_schedule import After, Arrival, Follower, Join, JoinMode, JoinState, UpstreamOutcome
 from noonbell.policy.joins import missing
 from noonbell.service import scope
 from noonbell.service.translation import Translator

@@ -23,7 +23,7 @@ from noonbell.errors import InvalidArgument, Sentence
 from noonbell.fields import from_query
 from noonbell.fields.kinds import read_moment
 from noonbell.fields.problems import ReadContext
-from noonbell.service.bulk import BulkStep, Left
+from noonbell.service.bulk_operations import BulkStep, Left
 from noonbell.service.translation import Translator, catalogue
 from noonbell.web.context import PageContext, merged, one_of
 from noonbell.when import zones

@@ -15,10 +15,9 @@ from noonbell.model.request import KeptReason, RunQuery
 from noonbell.model.run import FINAL, Run, RunId, RunStatus
 from noonbell.model.view import ViewedList
 from noonbell.service import scope
-from noonbell.service.bulk import RUN_ACTS, BulkStep, Left, change_runs, statuses_of
+from noonbell.service.bulk_operations import RUN_ACTS, BulkStep, Left, change_runs, statuses_of
 from noonbell.service.filters import RunFilter, RunList, from_the_top, read_run_query
-from noonbell.service.run_export import FORMATS, exported
-from noonbell.service.runs import BULK_LIMIT
+from noonbell.service.runs import BULK_LIMIT, EXPORT_FORMATS, exported
 from noonbell.service.scope import ScopeRule
 from noonbell.service.translation import error_words
 from noonbell.web import bulk, lists, views
@@ -140,10 +139,10 @@ async def _waiting(ctx: PageContext, filters: lists.Filters, query: RunQuery | N
 
 async def export(ctx: PageContext) -> Response:
     """All that the filter of the list finds, as CSV or NDJSON (`format`)."""
-    form = one_of("format", ctx.query.get("format", "csv"), FORMATS)
+    form = one_of("format", ctx.query.get("format", "csv"), EXPORT_FORMATS)
     text = exported(ctx.services.runs.page, await _query(ctx), form)
     headers = {"content-disposition": f'attachment; filename="noonbell-runs.{form}"'}
-    return StreamingResponse(text, headers=headers, media_type=FORMATS[form])
+    return StreamingResponse(text, headers=headers, media_type=EXPORT_FORMATS[form])
 
 
 _AUDIT_ACTIONS: Final = {

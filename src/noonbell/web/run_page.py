@@ -23,7 +23,7 @@ from noonbell.model.access import Role
 from noonbell.model.event import Callback, LogLine
 from noonbell.model.request import RunInput, RunQuery
 from noonbell.model.run import FINAL, Attempt, Run, RunBodies, RunId, RunStatus, idempotency_key_of
-from noonbell.model.service_url import UnknownService, resolved
+from noonbell.model.service_url import UnknownService, resolve_service
 from noonbell.model.target_kind import FLOWS, HTTP, ExecType
 from noonbell.model.task import SYSTEM_TASK_IDS, TaskSpec
 from noonbell.service import filters, scope
@@ -383,7 +383,7 @@ def curl(spec: TaskSpec, kept: RunBodies, services: Mapping[str, str]) -> str:
     told = shown_bodies(kept)
     url = spec.target_url or ""
     with contextlib.suppress(UnknownService):
-        url = resolved(url, services)
+        url = resolve_service(url, services)
     words = ["curl", "-i", "-X", spec.http_method, url]
     for name, value in (told["request_headers"] or {}).items():
         if name.lower() not in ("host", "content-length", "connection"):

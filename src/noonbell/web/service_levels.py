@@ -16,7 +16,7 @@ from noonbell.model.rollup import DAY
 from noonbell.model.sla import Sla, SlaBreach, SlaRule
 from noonbell.model.task import Task
 from noonbell.service.filters import run_query
-from noonbell.service.run_export import csv_cell
+from noonbell.service.runs import csv_cell
 from noonbell.service.service_levels import MOST_COUNTED, MOST_TASKS, FigureStep, SlaAnswer, SlaFigures, SlaList
 from noonbell.service.translation import Translator
 from noonbell.web import i18n

@@ -22,10 +22,9 @@ from noonbell.fields.kinds import BoolKind, ChoiceKind, IntegerKind, NumberKind,
 from noonbell.fields.problems import Problems
 from noonbell.masking import masked_env
 from noonbell.model.calendar import TaskCalendar
-from noonbell.model.join import After, UpstreamOutcome
 from noonbell.model.target_kind import BROKERS, GRPC, HTTP, JOBS, MESSAGE_FIELDS, TARGET_KINDS
 from noonbell.model.task import Circuit, Fanout, RateLimit, RetryPolicy, Task, TaskSpec
-from noonbell.model.task_schedule import ClockChanges
+from noonbell.model.task_schedule import After, ClockChanges, UpstreamOutcome
 from noonbell.service.secrets import MASK, masked, masked_call, masked_messages, masked_steps
 from noonbell.service.task_files import is_read_otherwise
 from noonbell.service.tasks import named_upstreams, written

@@ -23,14 +23,12 @@ from noonbell.fields.problems import Problems
 from noonbell.model.access import Role
 from noonbell.model.account import Activity
 from noonbell.model.alert import Rule, RuleKind
-from noonbell.model.calendar import TaskCalendar
+from noonbell.model.calendar import QuietAction, TaskCalendar
 from noonbell.model.call import NAMED_TYPES
-from noonbell.model.join import After
-from noonbell.model.quiet import QuietAction
 from noonbell.model.request import TaskQuery
 from noonbell.model.target_kind import HTTP, MESSAGE_FIELDS, target_kind
 from noonbell.model.task import RetryPolicy, Task, TaskId, TaskSpec, TaskStatus
-from noonbell.model.task_schedule import ClockChanges
+from noonbell.model.task_schedule import After, ClockChanges
 from noonbell.model.worker import WorkerState
 from noonbell.policy.alerts import concerns
 from noonbell.service.filters import cursor_at

@@ -22,7 +22,7 @@ from noonbell.model.run import Run
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
 from noonbell.model.view import ViewedList
 from noonbell.service import scope
-from noonbell.service.bulk import TASK_ACTS, TasksChange, change_tasks
+from noonbell.service.bulk_operations import TASK_ACTS, TasksChange, change_tasks
 from noonbell.service.filters import TaskFilter, TaskList, read_task_query
 from noonbell.service.scope import ScopeRule
 from noonbell.service.task_files import Applying, escaped, filled, written

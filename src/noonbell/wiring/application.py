@@ -19,16 +19,14 @@ from noonbell.api.connection_limits import ConnectionLimits, limited_protocol
 from noonbell.app.embedded import open_part
 from noonbell.clock import SECOND, Instant
 from noonbell.errors import AlreadyExists, SettingsError
-from noonbell.model.attempt import Assignment, Outcome
-from noonbell.model.run import Lease, Origin, RunId
+from noonbell.model.run import Assignment, Lease, Origin, Outcome, RunId
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
 from noonbell.ports import Store
 from noonbell.service.oidc import SignIn
 from noonbell.settings import ServerSettings, Settings
 from noonbell.settings.kinds import shown_store_address
 from noonbell.targets import guard_of, http_target
-from noonbell.targets.http.fetch import Fetcher
-from noonbell.targets.http.target import HttpTarget
+from noonbell.targets.http.target import Fetcher, HttpTarget
 from noonbell.version import __version__
 from noonbell.wiring.assemble import NodeParts
 from noonbell.wiring.process import Stop

@@ -34,9 +34,9 @@ from noonbell.clock import SECOND, Instant
 from noonbell.dialects.plans import forget_finished
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.event_hub import Hub, signal_events
-from noonbell.engine.history import HistoryLoop
 from noonbell.engine.loop_runner import Loop
 from noonbell.engine.node import AuditWatch, Node
+from noonbell.engine.sweeper import HistoryLoop
 from noonbell.engine.worker import CallQueues, Worker
 from noonbell.engine.worker_protocol import LongPoll
 from noonbell.errors import NoonbellError, SettingsError
@@ -63,7 +63,7 @@ from noonbell.subscriptions.sender import WebhookPoster
 from noonbell.subscriptions.service import Subscriptions
 from noonbell.targets import TargetParts, guard_of, make_target
 from noonbell.targets.http import signing, template
-from noonbell.targets.http.fetch import Fetcher
+from noonbell.targets.http.target import Fetcher
 from noonbell.targets.jobs import builtin
 from noonbell.targets.jobs.handler import Handlers
 from noonbell.telemetry.logs import RunLogger

@@ -22,9 +22,8 @@ from hypothesis import strategies as st
 from conformance.properties.test_histories import URLS, Died, dying
 from noonbell import when
 from noonbell.clock import SECOND, Instant, ManualClock, from_datetime, slot_of
-from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.request import ClaimRequest, TaskChange
-from noonbell.model.run import RunStatus
+from noonbell.model.run import RunStatus, Settlement, Transition
 from noonbell.model.task import MisfirePolicy, OverlapAction, Task, TaskSpec, TaskStatus
 from noonbell.service.account import SlotOutcome, entries, task_history
 from noonbell.service.consistency import audit_task

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from conformance.store.builders import S, ask, claim, fail, finish, publish, status_of
-from noonbell.model.attempt import SettleResult
 from noonbell.model.request import RunQuery
-from noonbell.model.run import FINAL, Origin
+from noonbell.model.run import FINAL, Origin, SettleResult
 from noonbell.model.task import Step, StepOn, TaskSpec
 from noonbell.ports import Store
 from noonbell.service.consistency import audit

@@ -19,15 +19,26 @@ from hypothesis import strategies as st
 
 from noonbell import when
 from noonbell.clock import SECOND, ManualClock, from_datetime, slot_of, to_datetime
-from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
 from noonbell.model.request import ClaimRequest, Publication, PublishOutcome, RunQuery, TaskChange
-from noonbell.model.run import BORN, FINAL, TRANSITIONS, Lease, Run, RunId, RunStatus
+from noonbell.model.run import (
+    BORN,
+    FINAL,
+    TRANSITIONS,
+    Lease,
+    Precondition,
+    Run,
+    RunId,
+    RunStatus,
+    Settlement,
+    SettleResult,
+    Transition,
+)
 from noonbell.model.task import ConcurrencyPolicy, MisfirePolicy, Task, TaskSpec, TaskStatus
 from noonbell.model.worker import Order
 from noonbell.service.account import SlotOutcome, entries, task_history
 from noonbell.service.consistency import audit_task
 from noonbell.stores import open_store
-from noonbell.stores.sql import fast_path, planning, settle, task_deletion, tasks
+from noonbell.stores.sql import cleanup, fast_path, planning, settle, tasks
 from noonbell.stores.sql.rows import TaskView
 from noonbell.stores.sql.statement import Work
 from noonbell.stores.sql.store import SqlStore
@@ -461,7 +472,7 @@ class History:
         transitions: list[Callable[[TaskView], Work[Any]]] = [
             lambda cache: planning.plan(q, cache, 100, 4),
             lambda cache: tasks.skip_next(q, cache, self.choose(other).task.id, 3),
-            lambda cache: task_deletion.delete(q, cache, self.choose(other).task.id, cancel_running=True, purge=True),
+            lambda cache: cleanup.delete_task(q, cache, self.choose(other).task.id, cancel_running=True, purge=True),
             lambda cache: fast_path.claim_plain(q, cache, request),
             lambda cache: settle.cancel(q, cache, ids),
         ]

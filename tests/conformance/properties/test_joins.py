@@ -10,11 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from noonbell.clock import SECOND, Instant, ManualClock, from_datetime, to_datetime
-from noonbell.model.attempt import Settlement, Transition
-from noonbell.model.join import After, JoinMode, Upstream, UpstreamOutcome
 from noonbell.model.request import ClaimRequest, Publication, RunQuery
-from noonbell.model.run import Origin, RunId, RunStatus
+from noonbell.model.run import Origin, RunId, RunStatus, Settlement, Transition
 from noonbell.model.task import TaskSpec
+from noonbell.model.task_schedule import After, JoinMode, Upstream, UpstreamOutcome
 from noonbell.stores import open_store
 from services.size import size
 

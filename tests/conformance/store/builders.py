@@ -10,11 +10,22 @@ import msgspec
 
 from noonbell import when
 from noonbell.clock import SECOND, Instant, from_datetime, slot_of
-from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
 from noonbell.model.event import Event
 from noonbell.model.failure_text import SAID
 from noonbell.model.request import ClaimRequest, Publication, PublishOutcome, PublishResult, RunQuery, TaskChange
-from noonbell.model.run import DroppedRange, Lease, Origin, Run, RunId, RunStatus, SkipReason
+from noonbell.model.run import (
+    DroppedRange,
+    Lease,
+    Origin,
+    Precondition,
+    Run,
+    RunId,
+    RunStatus,
+    Settlement,
+    SettleResult,
+    SkipReason,
+    Transition,
+)
 from noonbell.model.target_kind import ExecType
 from noonbell.model.task import Task, TaskSpec, TaskStatus
 from noonbell.ports import Store

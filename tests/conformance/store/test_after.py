@@ -42,10 +42,8 @@ from conformance.store.builders import (
 from noonbell.clock import SECOND, Instant, ManualClock
 from noonbell.errors import InvalidArgument, InvalidState
 from noonbell.model.account import InconsistencyKind
-from noonbell.model.attempt import Precondition
-from noonbell.model.join import After, Upstream, UpstreamOutcome
 from noonbell.model.request import NewTask, RunQuery, TaskChange, TaskEdit
-from noonbell.model.run import Origin, Run, RunId, RunStatus, SkipReason
+from noonbell.model.run import Origin, Precondition, Run, RunId, RunStatus, SkipReason
 from noonbell.model.task import (
     ConcurrencyPolicy,
     FailureAction,
@@ -56,6 +54,7 @@ from noonbell.model.task import (
     TaskSpec,
     TaskStatus,
 )
+from noonbell.model.task_schedule import After, Upstream, UpstreamOutcome
 from noonbell.ports import Store
 from noonbell.stores.sql import rows as task_rows
 from noonbell.stores.sql.store import SqlStore

@@ -26,7 +26,7 @@ from noonbell.service.consistency import audit
 from noonbell.service.explain import Explain
 from noonbell.service.preview import next_fires
 from noonbell.service.timeline import coming
-from noonbell.stores.sql import calendar_changes
+from noonbell.stores.sql import calendars
 
 WEEKEND = CalendarSpec(closed_weekdays=(0, 6))
 NINE = cron("0 0 9 * * *")
@@ -167,7 +167,7 @@ async def test_a_change_that_is_cut_off_has_changed_neither_the_calendar_nor_a_t
         for name in ("a", "b")
     ]
     with monkeypatch.context() as patch:
-        patch.setattr(calendar_changes.failpoint, "hit", die)
+        patch.setattr(calendars.failpoint, "hit", die)
         with pytest.raises(Death):
             await save(store, spec=CalendarSpec(closed=("2026-01-02",)))
     found = await store.calendar("c")

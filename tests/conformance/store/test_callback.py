@@ -28,10 +28,9 @@ from conformance.store.builders import (
     status_of,
 )
 from noonbell.clock import ManualClock
-from noonbell.model.attempt import Precondition, Settlement, Transition
 from noonbell.model.event import Callback
 from noonbell.model.request import CallbackSubject, IncomingCallback
-from noonbell.model.run import Lease, RunId
+from noonbell.model.run import Lease, Precondition, RunId, Settlement, Transition
 from noonbell.model.task import OnExhausted, TaskId, TaskStatus
 from noonbell.ports import Store
 

@@ -35,9 +35,19 @@ from conformance.store.builders import (
 )
 from noonbell.clock import SECOND, ManualClock
 from noonbell.errors import ConcurrencyLimit, InvalidState, LeaseLost, NotFound
-from noonbell.model.attempt import Settlement, SettleResult, Transition
 from noonbell.model.request import KeptReason, RunQuery
-from noonbell.model.run import MOST_CHILDREN, ChildRequest, Lease, Origin, RunId, idempotency_key_of, key_of_child
+from noonbell.model.run import (
+    MOST_CHILDREN,
+    ChildRequest,
+    Lease,
+    Origin,
+    RunId,
+    Settlement,
+    SettleResult,
+    Transition,
+    idempotency_key_of,
+    key_of_child,
+)
 from noonbell.model.task import ConcurrencyPolicy, Delivery, Fanout, RetryPolicy, Step, TaskSpec
 from noonbell.ports import Store
 from noonbell.stores.sql.store import SqlStore

@@ -11,8 +11,7 @@ import pytest
 
 from conformance.store.builders import Node, at, claim_due, done, finish, ids, job, runs_of
 from noonbell.clock import ManualClock
-from noonbell.model.dedupe import Dedupe, DedupeKeep, DedupeMode
-from noonbell.model.request import Publication, PublishOutcome
+from noonbell.model.request import Dedupe, DedupeKeep, DedupeMode, Publication, PublishOutcome
 from noonbell.model.run import Lease
 from noonbell.model.task import Task
 from noonbell.ports import Store

@@ -33,9 +33,9 @@ from conformance.store.builders import (
     started,
 )
 from noonbell.clock import ManualClock
-from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.event import Event
 from noonbell.model.request import IncomingCallback
+from noonbell.model.run import Settlement, Transition
 from noonbell.model.task import OverlapAction
 from noonbell.model.worker import Queue, WorkerInfo, WorkerState
 from noonbell.ports import Store

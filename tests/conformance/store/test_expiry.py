@@ -39,10 +39,10 @@ from conformance.store.builders import (
     status_of,
 )
 from noonbell.clock import ManualClock
-from noonbell.model.join import After, Upstream, UpstreamOutcome
 from noonbell.model.request import PublishOutcome
 from noonbell.model.run import RunId, SkipReason
 from noonbell.model.task import Fanout, RateLimit
+from noonbell.model.task_schedule import After, Upstream, UpstreamOutcome
 from noonbell.ports import Store
 from noonbell.service.explain import Explain
 

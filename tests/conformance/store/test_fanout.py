@@ -27,9 +27,8 @@ from conformance.store.builders import (
     status_of,
 )
 from noonbell.clock import ManualClock
-from noonbell.model.attempt import Settlement
 from noonbell.model.request import ClaimRequest, RunQuery
-from noonbell.model.run import Lease, Run, RunId
+from noonbell.model.run import Lease, Run, RunId, Settlement
 from noonbell.model.task import Delivery, Fanout, Task
 from noonbell.model.worker import Order, WorkerInfo
 from noonbell.ports import Store

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conformance.store.builders import S, ask, claim, done, finish, publish, run_of, status_of
-from noonbell.model.attempt import SettleResult
-from noonbell.model.run import Lease
+from noonbell.model.run import Lease, SettleResult
 from noonbell.model.task import Step, TaskSpec
 from noonbell.ports import Store
 from noonbell.service.consistency import audit

@@ -27,10 +27,18 @@ from conformance.store.builders import (
     status_of,
 )
 from noonbell.clock import ManualClock
-from noonbell.model.attempt import Precondition, SettleResult
 from noonbell.model.flow import StepState
 from noonbell.model.request import ClaimRequest, RunQuery
-from noonbell.model.run import Lease, Origin, RunBodies, RunId, idempotency_key_of, key_of_step
+from noonbell.model.run import (
+    Lease,
+    Origin,
+    Precondition,
+    RunBodies,
+    RunId,
+    SettleResult,
+    idempotency_key_of,
+    key_of_step,
+)
 from noonbell.model.task import OverlapAction, Step, StepOn, Task, TaskSpec
 from noonbell.ports import Store
 from noonbell.service.consistency import audit

@@ -31,8 +31,7 @@ from conformance.store.builders import (
 )
 from noonbell.clock import ManualClock
 from noonbell.errors import NoonbellError
-from noonbell.model.attempt import Precondition
-from noonbell.model.run import Lease, RunBodies, RunId
+from noonbell.model.run import Lease, Precondition, RunBodies, RunId
 from noonbell.model.task import Delivery
 from noonbell.model.worker import LeaseOrder, Order, WorkerInfo, WorkerState
 from noonbell.ports import Store

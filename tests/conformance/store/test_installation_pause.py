@@ -42,7 +42,7 @@ from conformance.store.test_callback import call
 from conformance.store.test_plans import plan as plan_of
 from noonbell.clock import SECOND, ManualClock
 from noonbell.model.account import InstallationPause
-from noonbell.model.attempt import SettleResult
+from noonbell.model.run import SettleResult
 from noonbell.model.task import ConcurrencyPolicy, Fanout, MisfirePolicy, OverlapAction, RateLimit
 from noonbell.model.worker import Queue, WorkerInfo
 from noonbell.ports import Store

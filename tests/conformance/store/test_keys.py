@@ -36,9 +36,8 @@ from conformance.store.builders import (
     status_of,
 )
 from noonbell.clock import SECOND, ManualClock
-from noonbell.model.attempt import Settlement
 from noonbell.model.request import Publication
-from noonbell.model.run import Lease, RunId
+from noonbell.model.run import Lease, RunId, Settlement
 from noonbell.model.task import Fanout, RateLimit, Task, TaskSpec
 from noonbell.ports import Store
 from noonbell.stores.sql.store import SqlStore

@@ -44,8 +44,7 @@ from conformance.store.builders import (
 )
 from noonbell.clock import ManualClock
 from noonbell.errors import InvalidState, NotFound
-from noonbell.model.dedupe import Dedupe, DedupeMode
-from noonbell.model.request import IfFinished, Publication, PublishOutcome, PublishResult, RunQuery
+from noonbell.model.request import Dedupe, DedupeMode, IfFinished, Publication, PublishOutcome, PublishResult, RunQuery
 from noonbell.model.run import Origin, RunId
 from noonbell.model.task import (
     ConcurrencyPolicy,

@@ -35,7 +35,7 @@ from conformance.store.builders import (
     trigger,
 )
 from noonbell.clock import SECOND, ManualClock
-from noonbell.model.quiet import QuietAction, QuietHours
+from noonbell.model.calendar import QuietAction, QuietHours
 from noonbell.model.run import RunId, SkipReason
 from noonbell.model.task import OverlapAction, RateLimit
 from noonbell.ports import Store

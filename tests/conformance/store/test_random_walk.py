@@ -33,9 +33,8 @@ from conformance.store.builders import (
     settlement,
 )
 from noonbell.clock import SECOND, ManualClock
-from noonbell.model.attempt import Precondition, SettleResult, Transition
 from noonbell.model.request import IfFinished, Publication, RunQuery
-from noonbell.model.run import FINAL, TRANSITIONS, Lease, Origin, Run, RunId
+from noonbell.model.run import FINAL, TRANSITIONS, Lease, Origin, Precondition, Run, RunId, SettleResult, Transition
 from noonbell.model.task import (
     ConcurrencyPolicy,
     FailureAction,

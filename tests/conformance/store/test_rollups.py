@@ -25,9 +25,8 @@ from conformance.store.rollup_scan import EVER, fold_all, rebuild_all, scanned, 
 from conformance.store.test_random_walk import Walk
 from noonbell.clock import SECOND, Instant, ManualClock
 from noonbell.errors import InvalidArgument
-from noonbell.model.attempt import Settlement
 from noonbell.model.rollup import DAY, HOUR, MINUTE, RollUp, Scope, Stretch, stretch_of
-from noonbell.model.run import FINAL, Lease, RunStatus
+from noonbell.model.run import FINAL, Lease, RunStatus, Settlement
 from noonbell.model.task import MisfirePolicy
 from noonbell.ports import Store
 from noonbell.stores.sql.store import SqlStore

@@ -42,8 +42,7 @@ from conformance.store.builders import (
 )
 from noonbell.clock import ManualClock
 from noonbell.model.account import PendingCallbacks
-from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
-from noonbell.model.run import Lease, RunBodies, RunId
+from noonbell.model.run import Lease, Precondition, RunBodies, RunId, Settlement, SettleResult, Transition
 from noonbell.model.task import OnExhausted, RateLimit, Task, TaskStatus
 from noonbell.ports import Store
 

@@ -33,8 +33,7 @@ from conformance.store.builders import (
     trigger,
 )
 from noonbell.clock import ManualClock
-from noonbell.model.attempt import Precondition
-from noonbell.model.run import Lease, Origin, Run, SkipReason
+from noonbell.model.run import Lease, Origin, Precondition, Run, SkipReason
 from noonbell.model.task import Circuit, ConcurrencyPolicy, FailureAction, OverlapAction, RetryPolicy, Task
 from noonbell.ports import Store
 

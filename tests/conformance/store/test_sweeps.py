@@ -10,11 +10,11 @@ import pytest
 
 from conformance.store.builders import at, claim_one, done, every, execute, finish, http, job, publish
 from noonbell.clock import ManualClock
-from noonbell.model.join import After, Upstream
 from noonbell.model.request import DueSweeps, TaskChange
 from noonbell.model.run import Origin
 from noonbell.model.sla import Sla
 from noonbell.model.task import TaskPause, TaskStatus
+from noonbell.model.task_schedule import After, Upstream
 from noonbell.ports import Store
 
 NOTHING = DueSweeps()

@@ -30,9 +30,18 @@ from conformance.store.builders import (
 )
 from noonbell.clock import ManualClock
 from noonbell.errors import NoonbellError
-from noonbell.model.attempt import Precondition, Settlement, Transition
 from noonbell.model.request import IncomingCallback
-from noonbell.model.run import BORN, FINAL, TRANSITIONS, Lease, RunId, final_status
+from noonbell.model.run import (
+    BORN,
+    FINAL,
+    TRANSITIONS,
+    Lease,
+    Precondition,
+    RunId,
+    Settlement,
+    Transition,
+    final_status,
+)
 from noonbell.model.task import OverlapAction, Task
 from noonbell.ports import Store
 

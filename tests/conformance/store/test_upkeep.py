@@ -33,9 +33,8 @@ from conformance.store.builders import (
 )
 from noonbell.clock import ManualClock
 from noonbell.model.account import CleanedSlots
-from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.request import IncomingCallback, KeptReason
-from noonbell.model.run import RunBodies, RunId
+from noonbell.model.run import RunBodies, RunId, Settlement, Transition
 from noonbell.model.task import ConcurrencyPolicy, OverlapAction, RateLimit
 from noonbell.ports import Store
 

@@ -26,8 +26,7 @@ from conformance.store.builders import (
 )
 from noonbell.clock import ManualClock
 from noonbell.model.account import StoreReturn
-from noonbell.model.attempt import SettleResult
-from noonbell.model.run import RunStatus, SkipReason
+from noonbell.model.run import RunStatus, SettleResult, SkipReason
 from noonbell.model.task import Delivery
 from noonbell.stores.sql.statement import Execute, Work
 from noonbell.stores.sql.store import SqlStore

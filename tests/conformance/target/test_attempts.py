@@ -11,9 +11,8 @@ import pytest
 from conformance.target.scenes import SCENES, Scene
 from noonbell.engine.attempt_runner import Deadlines, execute
 from noonbell.engine.worker import Worker
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.request import Publication
-from noonbell.model.run import Run, RunStatus
+from noonbell.model.run import Assignment, Outcome, OutcomeKind, Run, RunStatus
 from noonbell.model.target_kind import BROKERS, FLOWS, TARGET_KINDS
 from noonbell.model.task import TaskSpec
 from noonbell.stores.sqlite import MemoryStore

@@ -13,9 +13,8 @@ from typing import Any
 import aiohttp
 import uvicorn
 
-from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.request import ClaimRequest
-from noonbell.model.run import Lease, RunStatus
+from noonbell.model.run import Lease, RunStatus, Settlement, Transition
 from noonbell.ports import Store
 from noonbell.service import Services
 from noonbell.settings import Settings, StoreSettings

@@ -17,8 +17,8 @@ from noonbell.engine.planner import Planner
 from noonbell.engine.sweeper import Sweeper
 from noonbell.engine.worker import Worker
 from noonbell.fields.kinds import read_moment
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.event import Event
+from noonbell.model.run import Assignment, Outcome, OutcomeKind
 from noonbell.model.target_kind import ExecType
 from noonbell.service import Rules, Services, build
 from noonbell.settings import Settings

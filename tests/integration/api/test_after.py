@@ -8,9 +8,8 @@ import pytest
 
 from integration.api.serving import JOB, Api
 from noonbell.clock import SECOND, Instant, rfc3339
-from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.request import ClaimRequest, Publication
-from noonbell.model.run import Origin, RunStatus
+from noonbell.model.run import Origin, RunStatus, Settlement, Transition
 
 SLOT = Instant(1_767_261_600 * SECOND)
 AT = rfc3339(SLOT)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from integration.api.serving import Api, serving
-from noonbell.api import docs_page
+from noonbell.api import openapi
 from noonbell.api.openapi import document
 from noonbell.clock import Instant
 from noonbell.errors import HTTP_STATUS, NoonbellError
@@ -209,8 +209,8 @@ async def test_the_page_sets_code_as_code_and_shows_no_markers(quick_api: Api):
 
 
 def test_markers_are_rendered_and_what_is_between_them_is_escaped():
-    assert docs_page.marked("a `<b>` & **so `c`**") == "a <code>&lt;b&gt;</code> &amp; <b>so <code>c</code></b>"
-    assert docs_page.marked('shows as `"***"`; 2 ** 3') == "shows as <code>&quot;***&quot;</code>; 2 ** 3"
+    assert openapi.marked("a `<b>` & **so `c`**") == "a <code>&lt;b&gt;</code> &amp; <b>so <code>c</code></b>"
+    assert openapi.marked('shows as `"***"`; 2 ** 3') == "shows as <code>&quot;***&quot;</code>; 2 ** 3"
 
 
 async def test_the_page_leads_back_to_the_dashboard_also_under_a_prefix():
@@ -225,13 +225,13 @@ async def test_the_page_leads_back_to_the_dashboard_also_under_a_prefix():
 
 async def test_the_page_is_built_once_for_each_language(quick_api: Api, monkeypatch: pytest.MonkeyPatch):
     built: list[str] = []
-    build = docs_page.page
+    build = openapi.page
 
     def counted(document: dict[str, Any], words: Translator) -> str:
         built.append(words.lang)
         return build(document, words)
 
-    monkeypatch.setattr(docs_page, "page", counted)
+    monkeypatch.setattr(openapi, "page", counted)
     for lang, word in (("en", "Back to the dashboard"), ("zh-CN", "返回仪表盘"), ("en-GB", "Back to the dashboard")):
         told = await quick_api.call("GET", "//docs", headers={"accept-language": lang})
         assert word in told.text

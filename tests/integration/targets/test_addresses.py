@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import pytest
 
 from integration.targets.sink import http, listening, replies
-from noonbell.model.attempt import OutcomeKind
+from noonbell.model.run import OutcomeKind
 from noonbell.model.target_kind import ExecType
 from noonbell.targets.http import guard
 from noonbell.targets.http.guard import AddressGuard

@@ -22,14 +22,14 @@ import redis.asyncio
 from conformance.target.scenes import MESSAGES, message_of
 from integration.targets.alone_brokers import tried_alone
 from noonbell.engine.settle import failure_of
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
+from noonbell.model.run import Assignment, Outcome, OutcomeKind
 from noonbell.model.target_kind import TARGET_KINDS
 from noonbell.model.task import Delivery, TaskSpec
 from noonbell.policy import retry
 from noonbell.policy.retry import Final, Retry
 from noonbell.settings import ExecutorSettings, Settings
 from noonbell.targets import MAKERS, OpenableTarget, TargetParts
-from noonbell.targets.brokers.link import OTHER_PORTS
+from noonbell.targets.brokers.pool import OTHER_PORTS
 from noonbell.targets.brokers.target import BrokerTarget
 from noonbell.targets.http.guard import AddressGuard
 from services import wait_until

@@ -12,8 +12,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from integration.targets.sink import http, listening, replies, says, silence
-from noonbell.model.attempt import OutcomeKind
-from noonbell.model.run import RunStatus
+from noonbell.model.run import OutcomeKind, RunStatus
 from noonbell.model.target_kind import ExecType
 from noonbell.model.task import Delivery, RetryPolicy
 from noonbell.policy import retry

@@ -14,7 +14,7 @@ import pytest
 
 from integration.targets.sink import Sink, http, listening, replies, says, silence
 from noonbell.engine import failpoint
-from noonbell.model.attempt import OutcomeKind
+from noonbell.model.run import OutcomeKind
 from noonbell.model.target_kind import ExecType
 from noonbell.model.task import Delivery
 from noonbell.targets.http import pool

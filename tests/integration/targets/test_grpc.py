@@ -15,8 +15,8 @@ import grpc
 import msgspec
 import pytest
 
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.grpc_call import GrpcCall, GrpcTls
+from noonbell.model.run import Assignment, Outcome, OutcomeKind
 from noonbell.model.task import Delivery, RetryPolicy, TaskSpec
 from noonbell.policy.retry import Failure, Retry, decide
 from noonbell.sealing import Sealer, new_key_line, read_keys

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from integration.targets.sink import Answer, drips, http, listening, replies, says, silence
-from noonbell.model.attempt import Outcome, OutcomeKind
+from noonbell.model.run import Outcome, OutcomeKind
 from noonbell.model.target_kind import ExecType
 from noonbell.targets.http.target import HttpTarget
 from services.ports import make_deaf

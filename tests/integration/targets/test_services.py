@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from integration.targets.sink import listening, replies
-from noonbell.model.attempt import OutcomeKind
 from noonbell.model.failure_text import SAID
-from noonbell.model.run import RunStatus
+from noonbell.model.run import OutcomeKind, RunStatus
 from noonbell.model.task import RetryPolicy
 from noonbell.policy import retry
 from noonbell.service.translation import Translator, failure_words

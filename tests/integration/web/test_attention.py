@@ -8,9 +8,8 @@ from conformance.store.rollup_scan import fold_all
 from integration.api.serving import Api
 from integration.support import publish_many
 from integration.web.asking import get
-from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.request import ClaimRequest
-from noonbell.model.run import RunStatus
+from noonbell.model.run import RunStatus, Settlement, Transition
 from noonbell.model.task import TaskId
 
 

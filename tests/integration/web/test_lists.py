@@ -14,7 +14,7 @@ from integration.web import asking
 from integration.web.test_pages import get, post, sign_in
 from noonbell.cli.task_files import tasks_in
 from noonbell.model.request import TaskQuery
-from noonbell.service.bulk import change_tasks
+from noonbell.service.bulk_operations import change_tasks
 from noonbell.web.task_list import declared_in
 
 JSON = {"accept": "application/json"}

@@ -18,7 +18,7 @@ from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.sweeper import Sweeper
 from noonbell.model.task import TaskId
 from noonbell.model.worker import PART_OF, SERVE, WorkerInfo, WorkerState
-from noonbell.service.run_export import csv_cell
+from noonbell.service.runs import csv_cell
 from noonbell.stores.wakeups import LocalWakeup
 from noonbell.web import activity
 from noonbell.web.queues import QUEUE_ORDERS, WORKER_ORDERS

@@ -12,10 +12,9 @@ from integration.api.serving import Api
 from integration.support import publish_many
 from integration.web.asking import get
 from noonbell.clock import Instant
-from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.request import ClaimRequest
 from noonbell.model.rollup import DAY, HOUR, Scope, Span
-from noonbell.model.run import Lease, RunStatus
+from noonbell.model.run import Lease, RunStatus, Settlement, Transition
 from noonbell.model.task import TaskId
 from noonbell.web import timeline
 from noonbell.web.queues import throughputs

@@ -9,7 +9,7 @@ from typing import Any
 from conformance.store.builders import QUEUES
 from noonbell.engine.worker import Worker
 from noonbell.errors import StoreUnavailable
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
+from noonbell.model.run import Assignment, Outcome, OutcomeKind
 from noonbell.model.target_kind import ExecType
 from noonbell.ports import Store, Target
 from noonbell.stores.wakeups import LocalWakeup

@@ -9,9 +9,8 @@ from conformance.store.builders import asynchronous, at, claim_one, done, edit, 
 from noonbell.clock import ManualClock
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.callback import HEARD, STALE, CallbackMessage, CallbackStatus, decide, is_stale, receive
-from noonbell.model.attempt import Precondition, Settlement, Transition
 from noonbell.model.request import CallbackSubject, IncomingCallback
-from noonbell.model.run import RunId, RunStatus
+from noonbell.model.run import Precondition, RunId, RunStatus, Settlement, Transition
 from noonbell.model.task import RetryPolicy, RetryStrategy, TaskId, TaskSpec
 from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup

@@ -16,8 +16,7 @@ from noonbell import when
 from noonbell.clock import SECOND, ManualClock, instant_of
 from noonbell.engine.in_flight import StopReason
 from noonbell.engine.planner import Planner
-from noonbell.model.attempt import Assignment, Outcome
-from noonbell.model.run import Run, RunStatus
+from noonbell.model.run import Assignment, Outcome, Run, RunStatus
 from noonbell.model.target_kind import ExecType
 from noonbell.model.task import (
     Circuit,

@@ -26,10 +26,9 @@ from conformance.store.builders import (
 from noonbell.clock import SECOND, ManualClock
 from noonbell.engine.in_flight import StopReason
 from noonbell.engine.sweeper import Sweeper, decide
-from noonbell.model.attempt import Precondition
 from noonbell.model.request import ExpiredRun, TaskChange
 from noonbell.model.rollup import MINUTE
-from noonbell.model.run import RunId, RunStatus
+from noonbell.model.run import Precondition, RunId, RunStatus
 from noonbell.model.task import Delivery, OnLost, RetryPolicy, TaskId, TaskPause, TaskStatus
 from noonbell.model.worker import WorkerInfo
 from noonbell.ports import PLAN

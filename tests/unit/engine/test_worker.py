@@ -31,9 +31,8 @@ from noonbell.engine.settle import settlement_of
 from noonbell.engine.sweeper import Sweeper
 from noonbell.engine.worker import Worker
 from noonbell.errors import AlreadyExists, StoreUnavailable
-from noonbell.model.attempt import Outcome, OutcomeKind
 from noonbell.model.request import Claimed, ClaimRequest
-from noonbell.model.run import RunStatus
+from noonbell.model.run import Outcome, OutcomeKind, RunStatus
 from noonbell.model.task import Delivery, Fanout, RetryPolicy, RetryStrategy
 from noonbell.model.worker import WorkerState
 from noonbell.stores.sqlite import MemoryStore

@@ -12,8 +12,7 @@ from noonbell.clock import ManualClock
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.worker_protocol import LongPoll, WorkerBackend
 from noonbell.errors import LeaseLost, NotFound, StoreUnavailable
-from noonbell.model.attempt import Assignment, Outcome, Settlement
-from noonbell.model.run import RunId, RunStatus
+from noonbell.model.run import Assignment, Outcome, RunId, RunStatus, Settlement
 from noonbell.model.task import Delivery, RetryPolicy
 from noonbell.model.worker import WorkerDeclaration, WorkerState
 from noonbell.ports import Store

@@ -16,8 +16,8 @@ from noonbell.engine.node import Node
 from noonbell.engine.planner import Planner
 from noonbell.engine.sweeper import Sweeper
 from noonbell.engine.worker import Worker
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.request import IncomingCallback
+from noonbell.model.run import Assignment, Outcome, OutcomeKind
 from noonbell.model.target_kind import ExecType
 from noonbell.ports import Store
 from noonbell.stores import make_wakeup, open_store

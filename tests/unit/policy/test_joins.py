@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from noonbell.clock import Instant
-from noonbell.model.join import After, Arrival, Join, JoinMode, JoinState, Upstream, UpstreamOutcome
 from noonbell.model.run import FINAL, Origin, RunStatus
+from noonbell.model.task_schedule import After, Arrival, Join, JoinMode, JoinState, Upstream, UpstreamOutcome
 from noonbell.policy import joins
 from noonbell.policy.joins import FinalRun
 

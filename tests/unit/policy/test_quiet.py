@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from noonbell.clock import SECOND, Instant, from_datetime, to_datetime
-from noonbell.model.quiet import QuietAction, QuietHours
+from noonbell.model.calendar import QuietAction, QuietHours
 from noonbell.policy.quiet import hours_problems, quiet_at, spread_over
 
 

@@ -11,8 +11,7 @@ import pytest
 from conformance.store.builders import claim_one, finished, runs_of
 from noonbell.clock import ManualClock
 from noonbell.errors import InvalidArgument
-from noonbell.model.attempt import Assignment
-from noonbell.model.run import execution_id_of
+from noonbell.model.run import Assignment, execution_id_of
 from noonbell.service import Services
 from noonbell.settings import JobSettings, Settings
 from noonbell.stores.sqlite import MemoryStore

@@ -6,7 +6,7 @@ import pytest
 
 from noonbell.errors import SettingsError
 from noonbell.settings import load
-from noonbell.settings.store_address import UnusableAddress, check_parameters, parse_server_address
+from noonbell.settings.kinds import UnusableAddress, check_parameters, parse_server_address
 from noonbell.stores import open_store
 
 

@@ -15,7 +15,7 @@ OF_ONE_DATABASE = {
     "live_ready": "a partition",
     "live_leased": "a partition",
     "live_rest": "a partition",
-    "run_slots": "written with each run (`stores.sql.unique_runs`)",
+    "run_slots": "written with each run (`stores.sql.ids`)",
     "live_keys": "written with each run",
     "wakeup_listeners": "addresses of processes that wait on this server",
 }

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from noonbell.clock import SECOND, Instant
-from noonbell.model.attempt import Assignment
-from noonbell.model.run import Lease, Origin, RunId
+from noonbell.model.run import Assignment, Lease, Origin, RunId
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
 
 TEN = Instant(1_767_348_000 * SECOND)

@@ -8,8 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noonbell.model.attempt import Assignment
-from noonbell.model.run import RunId
+from noonbell.model.run import Assignment, RunId
 from noonbell.model.target_kind import ExecType
 from noonbell.model.task import Delivery
 from noonbell.targets.http import request

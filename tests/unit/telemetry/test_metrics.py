@@ -11,10 +11,19 @@ import pytest
 from noonbell import when
 from noonbell.clock import SECOND, Instant, ManualClock, slot_of
 from noonbell.errors import StoreUnavailable
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind, Precondition, Settlement, Transition
 from noonbell.model.calendar import CalendarChange, CalendarSpec, TaskCalendar, WhenClosed
 from noonbell.model.request import ClaimRequest, IncomingCallback, Planned, Publication
-from noonbell.model.run import Origin, RunStatus, SkipReason
+from noonbell.model.run import (
+    Assignment,
+    Origin,
+    Outcome,
+    OutcomeKind,
+    Precondition,
+    RunStatus,
+    Settlement,
+    SkipReason,
+    Transition,
+)
 from noonbell.model.target_kind import ExecType
 from noonbell.model.task import ConcurrencyPolicy, MisfirePolicy, TaskId, TaskSpec
 from noonbell.stores import open_store

@@ -11,8 +11,7 @@ import msgspec
 import pytest
 
 from noonbell.clock import Instant
-from noonbell.model.attempt import Settlement, SettleResult, Transition
-from noonbell.model.run import Lease, Origin, RunId, RunStatus
+from noonbell.model.run import Lease, Origin, RunId, RunStatus, Settlement, SettleResult, Transition
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
 from noonbell.telemetry.logs import RunLogger, set_up
 

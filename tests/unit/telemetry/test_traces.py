@@ -14,8 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from noonbell import App, Context
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
-from noonbell.model.run import trace_id_of
+from noonbell.model.run import Assignment, Outcome, OutcomeKind, trace_id_of
 from noonbell.model.target_kind import ExecType
 from noonbell.targets.http.request import RequestTemplates, build, default_headers
 from noonbell.telemetry.traces import caller, traced

@@ -9,9 +9,8 @@ import pytest
 
 from noonbell.clock import SECOND, Instant, from_datetime, slot_of
 from noonbell.errors import InvalidArgument
-from noonbell.model.attempt import Settlement, Transition
 from noonbell.model.request import ClaimRequest, RunQuery
-from noonbell.model.run import Origin, RunStatus, SkipReason
+from noonbell.model.run import Origin, RunStatus, Settlement, SkipReason, Transition
 from noonbell.service.task_fields import Rules
 from noonbell.service.tasks import Tasks
 from noonbell.stores.wakeups import LocalWakeup

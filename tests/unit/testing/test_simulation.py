@@ -15,7 +15,7 @@ import pytest
 from noonbell.engine import attempt_runner
 from noonbell.engine.attempt_runner import AttemptRunner
 from noonbell.engine.settle import released, subject_of
-from noonbell.model.attempt import Assignment, Settlement
+from noonbell.model.run import Assignment, Settlement
 from noonbell.stores.sql.statement import Conflict
 from noonbell.stores.sql.store import SqlStore
 from noonbell.testing.simulation import History, HistoryStep, history_of, play, play_seed, shrink

@@ -17,7 +17,7 @@ WEB = Path(__file__).parents[3] / "src" / "noonbell" / "web"
 SERVICES = [
     *(WEB.parent / "service" / name for name in ("explain_words.py", "doctor.py", "translation.py")),
     WEB.parent / "alerts" / "wording.py",
-    WEB.parent / "api" / "docs_page.py",
+    WEB.parent / "api" / "openapi.py",
 ]
 SOURCES = {path: path.read_text() for path in [*WEB.rglob("*.py"), *WEB.glob("templates/*.html"), *SERVICES]}
 

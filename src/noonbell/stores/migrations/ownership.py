@@ -295,7 +295,7 @@ def finish(step: int) -> Work[None]:
 
 
 def leave_out_index(name: str, step: int) -> Work[None]:
-    """It is built later: see `stores.postgres_indexes`."""
+    """It is built later: see `stores.postgres_history`."""
     yield from _write([(f"{_LEFT_OUT}{name}", step)], BEGUN)
 
 

@@ -27,8 +27,7 @@ from noonbell.stores.sql import keys
 from noonbell.stores.sql.active_runs import COLUMNS, HOLDING, STARTED, Live, Place, RunFlag
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
-from noonbell.stores.sql.limits import rate_scope
-from noonbell.stores.sql.pausing import installation_pause
+from noonbell.stores.sql.limits import installation_pause, rate_scope
 from noonbell.stores.sql.reading import runs_of
 from noonbell.stores.sql.rows import Record, from_json
 from noonbell.stores.sql.statement import Fetch, InsertMany, NewIds, Now, Row, Work

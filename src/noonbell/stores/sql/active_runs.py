@@ -12,7 +12,7 @@ gate of its task (a concurrency or rate limit). CAREFUL is due, but the claim mu
 asks for a newer worker, or it is a part of a fan-out or a step of a flow. PINNED names its workers, and only they look for it.
 GATHERING waits for the children that it has spawned: RUNNING, but without a lease and without a place at its gate.
 HELD is due, but as many runs of its key as may be are let in already (`keys`): no claim looks at it.
-Rows change their place by `moves`, which keeps the counts at gates and keys in step.
+Rows change their place by `keys.move`, which keeps the counts at gates and keys in step.
 
 `rounds` has the last run of a task whose policies ask for it: its status, and the failures in a row.
 """
@@ -218,6 +218,18 @@ def load_active(q: Dialect, run_ids: Iterable[int]) -> Work[dict[int, Live]]:
         rows = yield from q.fetch_by(f"select {COLUMNS} from live", "run_id", wanted - set(found), held)
         found.update({row[0]: Live(*row) for row in rows})
     return found
+
+
+NOT_EXPIRED = (
+    f" and ((l.flags & {RunFlag.EXPIRES}) = 0"
+    " or not exists (select 1 from expiries e where e.run_id = l.run_id and e.at <= :now))"
+)
+"""For a claim: of runs `l`, those that may still start at `:now`."""
+
+
+def forget_expiries(q: Dialect, run_ids: Sequence[int]) -> Work[None]:
+    """These have been claimed, or are over: they do not expire any more."""
+    yield from q.delete_by("expiries", "run_id", run_ids)
 
 
 def load_where(q: Dialect, condition: str, **params: object) -> Work[list[Live]]:

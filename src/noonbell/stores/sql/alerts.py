@@ -35,7 +35,7 @@ from noonbell.stores.sql import events
 from noonbell.stores.sql.active_runs import WAITING, Place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
-from noonbell.stores.sql.pausing import PAUSED
+from noonbell.stores.sql.limits import PAUSED
 from noonbell.stores.sql.rows import Record, from_json, to_json
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, Work, delete, insert, update
 from noonbell.stores.sql.workers import SILENCE

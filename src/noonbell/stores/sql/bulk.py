@@ -36,7 +36,7 @@ from noonbell.model.bulk import (
 from noonbell.model.request import Publication, PublishOutcome, TaskChange
 from noonbell.model.run import RunId
 from noonbell.model.task import Task, TaskId, TaskStatus
-from noonbell.stores.sql import publishing, settle, task_deletion, tasks
+from noonbell.stores.sql import cleanup, publishing, settle, tasks
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.rows import TaskView, from_json, known_tasks, to_json
@@ -304,7 +304,7 @@ def _delete(q: Dialect, cache: TaskView, wanted: Sequence[tuple[int, str]], by: 
     if not wanted:
         return []
     try:
-        yield from task_deletion.delete_all(q, cache, {TaskId(task_id): None for task_id, _ in wanted}, by=by)
+        yield from cleanup.delete_all(q, cache, {TaskId(task_id): None for task_id, _ in wanted}, by=by)
     except (NotFound, InvalidState):
         pass  # it refuses before it changes anything
     else:
@@ -313,7 +313,7 @@ def _delete(q: Dialect, cache: TaskView, wanted: Sequence[tuple[int, str]], by: 
     for task_id, name in wanted:
         why = ""
         try:
-            yield from task_deletion.delete(q, cache, TaskId(task_id), by=by)
+            yield from cleanup.delete_task(q, cache, TaskId(task_id), by=by)
         except NotFound:
             why = "gone"
         except InvalidState:

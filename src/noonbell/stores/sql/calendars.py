@@ -1,7 +1,17 @@
-"""Calendars as rows: reading them, and the revision that a task keeps to.
+"""Calendars as rows: reading and changing them, and the revision that a task keeps to.
 
 A task that takes up a calendar holds that calendar's row until its transaction ends, and so reads the newest revision:
 a change of the calendar comes before it, or finds the task among those that use it.
+
+A change of what a calendar says is an edit of each task that uses it, in one transaction.
+
+Each of those tasks is accounted for up to now under the old revision, and gets a version that keeps to the new one. What is
+accounted for is left out there; a slot that the new revision puts into the past is due at once, and late.
+
+    K36    died before the commit   the calendar, its tasks and their cursors are as they were
+    K36:2  died after it            all of them are changed; only the signal to the planners is missing, and polls find it
+
+The row of the calendar is held first, then the cursors of its tasks by id.
 """
 
 from __future__ import annotations
@@ -10,14 +20,19 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from noonbell.clock import Instant
-from noonbell.errors import InvalidArgument
-from noonbell.model.calendar import Calendar, CalendarSpec
-from noonbell.model.task import Task, TaskSpec
+from noonbell.clock import SECOND, Instant
+from noonbell.engine import failpoint
+from noonbell.errors import InvalidArgument, InvalidState, NotFound, Sentence, VersionConflict
+from noonbell.model.calendar import Calendar, CalendarChange, CalendarSaved, CalendarSpec
+from noonbell.model.request import TaskChange
+from noonbell.model.task import Task, TaskId, TaskSpec
 from noonbell.policy.calendar import NO_REVISION, Revision
+from noonbell.stores.sql import tasks as task_changes
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.rows import TASK_SELECT, from_json, rules_from, task_from
-from noonbell.stores.sql.statement import Fetch, Now, Row, Work
+from noonbell.stores.sql.events import tell
+from noonbell.stores.sql.rows import TASK_SELECT, TaskView, from_json, rules_from, task_from, to_json
+from noonbell.stores.sql.statement import Execute, Fetch, Now, Row, Work, insert, update
+from noonbell.stores.sql.statement import delete as delete_rows
 
 _COLUMNS = (
     "k.name, k.revision, k.spec, k.ical_days, k.ical_checked_at, k.ical_fetched_at, k.ical_error, k.created_at,"
@@ -105,3 +120,150 @@ def unknown(specs: Sequence[TaskSpec], known: Mapping[str, Revision]) -> dict[in
 
 def revision_for(spec: TaskSpec, known: Mapping[str, Revision]) -> Revision:
     return NO_REVISION if spec.calendar is None else known[spec.calendar.name]
+
+
+_AT_ONCE = 250
+
+
+def save_calendar(q: Dialect, cache: TaskView, change: CalendarChange, *, by: str | None = None) -> Work[CalendarSaved]:
+    yield Fetch(f"select revision from calendars where name = :name{q.lock}", {"name": change.name})
+    before = yield from calendar(change.name)
+    stands = 0 if before is None else before.revision
+    if change.expect_revision is not None and change.expect_revision != stands:
+        raise VersionConflict(
+            f"calendar {change.name!r} is at revision {stands}, not {change.expect_revision}; read it again and repeat the change",
+            details={"revision": stands},
+        )
+    rules = change.rules
+    has_changed = before is None or before.rules != rules
+    if before is not None and not has_changed and before.spec == change.spec and change.ical_fetched_at is None:
+        return CalendarSaved(calendar=before, is_new=False, is_changed=False)
+    now = yield Now()
+    revision = (yield from _next_revision(change.name)) if has_changed else stands
+    if has_changed:
+        yield insert(
+            "calendar_revisions",
+            name=change.name,
+            revision=revision,
+            rules=to_json(rules),
+            created_at=now,
+            changed_by=by,
+        )
+    yield from _write(change, before, revision, now, by)
+    tasks = (yield from _carry_tasks(q, cache, change.name, Revision(revision, rules), by)) if has_changed else []
+    facts = {"name": change.name, "revision": revision, "by": by, "tasks": len(tasks)}
+    yield from tell("calendar.changed", [(None, None, facts)])
+    found = yield from calendar(change.name)
+    failpoint.hit("K36")
+    return CalendarSaved(
+        calendar=found or _gone(change.name),
+        is_new=before is None,
+        is_changed=True,
+        tasks=tuple(task.id for task in tasks),
+    )
+
+
+def _gone(name: str) -> Calendar:
+    raise NotFound(Sentence("there is no calendar {name}", name=repr(name)))
+
+
+def _next_revision(name: str) -> Work[int]:
+    """Revisions of a calendar that was deleted are kept, and their numbers are not given again."""
+    rows = yield Fetch("select max(revision) from calendar_revisions where name = :name", {"name": name})
+    return int(rows[0][0] or 0) + 1
+
+
+def _write(change: CalendarChange, before: Calendar | None, revision: int, now: Instant, by: str | None) -> Work[None]:
+    source = change.spec.ical
+    fetched_at = change.ical_fetched_at or (None if before is None else before.ical_fetched_at)
+    values = {
+        "revision": revision,
+        "spec": to_json(change.spec),
+        "ical_days": to_json(change.ical_days),
+        "ical_fetched_at": fetched_at,
+        "ical_checked_at": change.ical_fetched_at or (None if before is None else before.ical_checked_at),
+        "ical_error": None,
+        "refresh_at": None if source is None else now + source.refresh_seconds * SECOND,
+        "updated_at": now,
+        "changed_by": by,
+    }
+    if before is None:
+        yield insert("calendars", name=change.name, created_at=now, **values)
+    else:
+        yield update("calendars", {"name": change.name}, **values)
+
+
+def _carry_tasks(q: Dialect, cache: TaskView, name: str, revision: Revision, by: str | None) -> Work[list[Task]]:
+    """Each task that uses it goes on under the new revision."""
+    rows = yield Fetch(
+        f"select u.task_id from task_calendars u where {USED.format(':name')} order by u.task_id", {"name": name}
+    )
+    ids = [TaskId(row[0]) for row in rows]
+    if not ids:
+        return []
+    now = yield from task_changes.hold(q, cache, ids)
+    changed: list[Task] = []
+    for start in range(0, len(ids), _AT_ONCE):
+        tasks = yield from task_changes.load(q, ids[start : start + _AT_ONCE])
+        turned = [
+            (task, task_changes.changed_by(task, TaskChange(spec=task.spec, status=task.status), now, revision))
+            for task in tasks.values()
+            if task.deleted_at is None and task.spec.calendar is not None and task.spec.calendar.name == name
+        ]
+        yield from task_changes.write_versions(q, cache, now, turned, by)
+        changed += [after for _, after in turned]
+    return changed
+
+
+def delete_calendar(q: Dialect, name: str, *, by: str | None = None) -> Work[Calendar]:
+    """Raises InvalidState while tasks use it. Its revisions stay: the history of tasks names them."""
+    yield Fetch(f"select revision from calendars where name = :name{q.lock}", {"name": name})
+    found = yield from calendar(name)
+    if found is None:
+        raise NotFound(Sentence("there is no calendar {name}", name=repr(name)))
+    if found.tasks:
+        rows = yield Fetch(
+            f"select u.task_id from task_calendars u where {USED.format(':name')} order by u.task_id limit 20",
+            {"name": name},
+        )
+        ids = [row[0] for row in rows]
+        told = ", ".join(str(task_id) for task_id in ids) + (", …" if found.tasks > len(ids) else "")
+        raise InvalidState(
+            Sentence(
+                "calendar {name} is used by {count} tasks ({names}); take it from them first",
+                name=repr(name),
+                count=found.tasks,
+                names=told,
+            ),
+            details={"tasks": ids, "count": found.tasks},
+        )
+    yield delete_rows("calendars", name=name)
+    yield from tell("calendar.deleted", [(None, None, {"name": name, "by": by})])
+    return found
+
+
+def take_refresh(name: str, due_at: Instant, until: Instant) -> Work[bool]:
+    """Whether this caller is the one to fetch the source of a calendar that is due since `due_at`: no other does until
+    `until`.
+    """
+    changed = yield Execute(
+        "update calendars set refresh_at = :until where name = :name and refresh_at = :due",
+        {"until": until, "name": name, "due": due_at},
+    )
+    return bool(changed == 1)
+
+
+def note_refresh(name: str, error: str | None, refresh_at: Instant) -> Work[bool]:
+    """The source was asked, and nothing changes: the copy is the same, or there is none (`error`). True if events were
+    written.
+    """
+    now = yield Now()
+    rows = yield Fetch("select ical_error from calendars where name = :name", {"name": name})
+    if not rows:
+        return False
+    fresh = {} if error is not None else {"ical_fetched_at": now}
+    yield update("calendars", {"name": name}, ical_checked_at=now, ical_error=error, refresh_at=refresh_at, **fresh)
+    if error is None:
+        return False
+    yield from tell("calendar.refresh_failed", [(None, None, {"name": name, "error": error})])
+    return True

@@ -1,6 +1,6 @@
 """Children of jobs: a run that waits for them is parked, and the transaction in which the last of them ends wakes it.
 
-`children` has a row for each position at which a run has spawned (`spawning`), `gathers` one for each run that has spawned at
+`children` has a row for each position at which a run has spawned (`publishing.spawn`), `gathers` one for each run that has spawned at
 all: how long its parked attempts executed. The row of the parent in `live` is held before its children are looked at: of two
 nodes that settle the last two children, one waits for the other and then finds no child left.
 
@@ -29,7 +29,7 @@ from noonbell.stores.sql.active_runs import (
 )
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
-from noonbell.stores.sql.moves import move
+from noonbell.stores.sql.keys import move
 from noonbell.stores.sql.rows import TaskView, from_json
 from noonbell.stores.sql.statement import Fetch, UpdateMany, Work
 

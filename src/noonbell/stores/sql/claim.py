@@ -30,11 +30,10 @@ from noonbell.model.run import FlowStep, Lease, Origin, RunId, idempotency_key_o
 from noonbell.model.task import Step, Task, TaskId, TaskSpec
 from noonbell.model.worker import WorkerState, knows_type, label_pairs
 from noonbell.policy.quiet import quiet_at
-from noonbell.stores.sql import children, expiry, flows, resting
-from noonbell.stores.sql.active_runs import Live, Place, RunFlag, note_started
+from noonbell.stores.sql import children, flows, resting
+from noonbell.stores.sql.active_runs import NOT_EXPIRED, Live, Place, RunFlag, forget_expiries, note_started
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
-from noonbell.stores.sql.expiry import NOT_EXPIRED
 from noonbell.stores.sql.finish import Ending, finish, flow_ending
 from noonbell.stores.sql.insert_runs import NewRun, insert_runs
 from noonbell.stores.sql.limits import Gates, OpenQueues, open_gates, open_queues, rate_scope
@@ -87,7 +86,7 @@ def claim(q: Dialect, cache: TaskView, request: ClaimRequest, special: Special =
     if any(row.flags & RunFlag.KEYED for row in chosen.rows):
         now = yield Now()  # the run before it in its line may have ended since the look began
     if expiring := [row.run_id for row in chosen.rows + chosen.parents if row.flags & RunFlag.EXPIRES]:
-        yield from expiry.forget(q, expiring)
+        yield from forget_expiries(q, expiring)
     taken = yield from _lease(q, cache, now, request, chosen.rows)
     yield from gates.write(now, chosen.rows + chosen.parents)
     started = chosen.rows

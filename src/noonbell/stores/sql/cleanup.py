@@ -1,4 +1,7 @@
-"""Cleanup in small batches: old history, what belongs to no run any more; checking counters; counting rows."""
+"""Cleanup in small batches: old history, what belongs to no run any more; checking counters; counting rows.
+
+Tasks that are deleted: their runs are canceled, and with `purge` every row of theirs is removed.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,23 @@ from collections.abc import Mapping, Sequence
 
 from noonbell.clock import Instant
 from noonbell.engine import failpoint
+from noonbell.errors import InvalidState, NoonbellError
+from noonbell.model.call import CALL_TYPE
 from noonbell.model.request import KeptReason
+from noonbell.model.rollup import Scope
 from noonbell.model.run import FINAL, RunId, RunStatus
-from noonbell.model.task import TaskId
-from noonbell.stores.sql import bulk, keys, limits, rollups, sla_sweep, unique_runs
-from noonbell.stores.sql.active_runs import HOLDING, Place
+from noonbell.model.task import SYSTEM_TASK_IDS, Task, TaskId
+from noonbell.stores.sql import active_runs as narrow
+from noonbell.stores.sql import bulk, joins, keys, limits, rollups, sla_sweep
+from noonbell.stores.sql import ids as run_ids
+from noonbell.stores.sql.active_runs import HOLDING, Place, RunFlag
 from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.finish import canceled, end_held, finish
 from noonbell.stores.sql.ids import floor_at
-from noonbell.stores.sql.statement import Execute, Fetch, Now, UpdateMany, Work, delete, insert
-from noonbell.stores.sql.task_deletion import BELONGINGS, purge_rows
+from noonbell.stores.sql.rows import TaskView
+from noonbell.stores.sql.statement import Execute, Fetch, Now, UpdateMany, Work, insert
+from noonbell.stores.sql.statement import delete as delete_rows
+from noonbell.stores.sql.tasks import AT_ONCE, accounted, existing, hold, load, refuse_all
 
 _MANY = 100_000
 """From here on, a server's own idea of how many rows a table has will do."""
@@ -67,7 +78,7 @@ def _remove(q: Dialect, ids: Sequence[int], before: Instant) -> Work[set[int]]:
     yield from _note_cleaned(q, roots)
     if roots:
         yield from rollups.note_cleaned(before)
-    yield from unique_runs.forget(q, whole)
+    yield from run_ids.forget(q, whole)
     failpoint.hit("K14")
     yield from q.delete_by("runs", "id", whole)
     return set(roots)
@@ -75,9 +86,9 @@ def _remove(q: Dialect, ids: Sequence[int], before: Instant) -> Work[set[int]]:
 
 def _forget_joins(q: Dialect, column: str, ids: Sequence[int]) -> Work[None]:
     rows = yield from q.fetch_by("select id from joins", column, ids)
-    joins = [row[0] for row in rows]
-    yield from q.delete_by("join_runs", "join_id", joins)
-    yield from q.delete_by("joins", "id", joins)
+    found = [row[0] for row in rows]
+    yield from q.delete_by("join_runs", "join_id", found)
+    yield from q.delete_by("joins", "id", found)
 
 
 def _families(q: Dialect, ids: list[int]) -> Work[tuple[list[int], list[int]]]:
@@ -189,7 +200,7 @@ def recount(q: Dialect) -> Work[int]:
 
 def counts(q: Dialect) -> Work[Mapping[str, int]]:
     found: dict[str, int] = {}
-    unique = tuple(unique_runs.TABLES.values()) if q.has_partitions else ()
+    unique = tuple(run_ids.TABLES.values()) if q.has_partitions else ()
     for table in (
         "tasks",
         "runs",
@@ -224,12 +235,12 @@ def clean_rest(
     tasks = yield from _deleted_tasks(q, before, limit)
     workers = yield from _silent_workers(q, before, limit)
     past = yield from _outages_and_pauses(before)
-    joins = yield from _joins_without_a_run(q, before, limit)
+    alone = yield from _joins_without_a_run(q, before, limit)
     now = yield Now()
     rates = yield from limits.forget_idle(q, now, limit)
     breaches = yield from sla_sweep.forget_breaches(q, now, limit)
     operations = yield from bulk.forget(q, before, limit)
-    return dropped + tasks + workers + past + joins + rates + breaches + operations
+    return dropped + tasks + workers + past + alone + rates + breaches + operations
 
 
 def _joins_without_a_run(q: Dialect, before: Instant, limit: int) -> Work[int]:
@@ -256,7 +267,7 @@ def _dropped(q: Dialect, before: Instant, limit: int, task_id: TaskId | None, be
         params,
     )
     for of_task, first, last, count in rows:
-        yield delete("dropped", task_id=of_task, first=first)
+        yield delete_rows("dropped", task_id=of_task, first=first)
         yield from _count(q, of_task, last, count)
     return len(rows)
 
@@ -305,3 +316,124 @@ def _silent_workers(q: Dialect, before: Instant, limit: int) -> Work[int]:
             {"ids": q.pack([row[0] for row in rows]), "before": before},
         )
     return len(rows)
+
+
+def delete_task(
+    q: Dialect,
+    cache: TaskView,
+    task_id: TaskId,
+    *,
+    by: str | None = None,
+    cancel_running: bool = False,
+    purge: bool = False,
+    force: bool = False,
+    expect_version: int | None = None,
+) -> Work[Task]:
+    now, task = yield from accounted(q, cache, task_id, expect_version)
+    _check_deletable(task)
+    for followed in ({} if force else (yield from joins.refuse_followed(q, [task]))).values():
+        raise followed
+    (ended,) = yield from _delete(q, cache, now, [task], by, cancel_running=cancel_running, purge=purge)
+    return ended
+
+
+def delete_all(
+    q: Dialect,
+    cache: TaskView,
+    versions: Mapping[TaskId, int | None],
+    *,
+    by: str | None = None,
+    cancel_running: bool = False,
+    purge: bool = False,
+    force: bool = False,
+) -> Work[list[Task]]:
+    ids = list(versions)
+    now = yield from hold(q, cache, ids)
+    tasks: list[Task] = []
+    refused: dict[int, NoonbellError] = {}
+    for start in range(0, len(ids), AT_ONCE):
+        found = yield from load(q, ids[start : start + AT_ONCE])
+        for index, task_id in enumerate(ids[start : start + AT_ONCE], start):
+            try:
+                tasks.append(existing(found.get(task_id), task_id, versions[task_id]))
+                _check_deletable(tasks[-1])
+            except NoonbellError as error:
+                refused[index] = error
+    refuse_all(refused)
+    if not force:
+        refuse_all((yield from joins.refuse_followed(q, tasks)))
+    ended: list[Task] = []
+    for start in range(0, len(tasks), AT_ONCE):
+        part = tasks[start : start + AT_ONCE]
+        ended += yield from _delete(q, cache, now, part, by, cancel_running=cancel_running, purge=purge)
+    return ended
+
+
+def _check_deletable(task: Task) -> None:
+    if task.id > SYSTEM_TASK_IDS:
+        more = "" if task.spec.job_type == CALL_TYPE else "; disable it instead"
+        raise InvalidState(f"task {task.name!r} is built in and cannot be deleted{more}")
+
+
+def _delete(
+    q: Dialect,
+    cache: TaskView,
+    now: Instant,
+    tasks: Sequence[Task],
+    by: str | None,
+    *,
+    cancel_running: bool,
+    purge: bool,
+) -> Work[list[Task]]:
+    """Of tasks that are held and accounted for."""
+    rows = yield from narrow.load_of_tasks(q, [task.id for task in tasks])
+    if not (cancel_running or purge):
+        rows = [row for row in rows if not row.started and (row.parent_id is None or row.flags & RunFlag.CHILD)]
+    ordered = sorted(rows, key=lambda row: row.parent_id is None)
+    details = {"kind": "canceled", "why": "deleted", "by": by}
+    endings = yield from canceled(q, ordered, "its task was deleted", details)
+    parts = {row.run_id for row in rows if row.parent_id is not None}
+    yield from finish(q, cache, now, [e for e in endings if e.live.run_id not in parts])
+    if parts:
+        left = yield from narrow.load_active(q, parts)
+        yield from finish(q, cache, now, [e for e in endings if e.live.run_id in left])
+    # A run that ended may have been its task's last one: its task is then at another version, or deleted already.
+    current = yield from load(q, [task.id for task in tasks])
+    standing = [task for task in current.values() if task.deleted_at is None]
+    ended = {task.id: task for task in (yield from end_held(q, cache, now, standing, by=by))}
+    if purge:
+        for task in tasks:
+            yield from purge_rows(q, task.id)
+    return [ended.get(task.id, current[task.id]) for task in tasks]
+
+
+BELONGINGS = (
+    *("inputs", "bodies", "attempts", "callback_tokens", "callbacks", "progress", "run_log", "pins", "expiries"),
+    "sla_watches",
+    *("flow_items", "flow_steps", "flows", "children", "gathers"),
+)
+
+
+_OF_A_TASK = (
+    *("runs", "task_versions", "version_marks", "task_labels", "dropped", "cleaned", "skip_orders", "rounds", "gates"),
+    *("edges", "joins", "cursors", "run_keys", "needed_labels", "task_calendars", "task_pauses"),
+    *("sla_breaches", "sla_ratios"),
+)
+
+
+def purge_rows(q: Dialect, task_id: TaskId) -> Work[None]:
+    """Remove every row of a task."""
+    here = {"task": task_id}
+    yield from run_ids.forget_task(q, task_id)
+    for table in BELONGINGS:
+        yield Execute(f"delete from {table} where run_id in (select id from runs where task_id = :task)", here)
+    yield Execute("delete from join_runs where join_id in (select id from joins where task_id = :task)", here)
+    for table in _OF_A_TASK:
+        yield delete_rows(table, task_id=task_id)
+    yield delete_rows("edges", upstream_id=task_id)
+    yield delete_rows("tasks", id=task_id)
+    yield delete_rows("rollups", kind=str(Scope.TASK), name=str(task_id))
+    scope = f"task:{task_id}"
+    yield Execute(
+        "delete from rates where scope = :scope or scope like :keyed", {"scope": scope, "keyed": f"{scope}:%"}
+    )

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from noonbell.stores import migrations
 from noonbell.stores.migrations.ownership import shape_of
-from noonbell.stores.sql import unique_runs
+from noonbell.stores.sql import ids
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Row, Work, insert
 
@@ -133,7 +133,7 @@ def read_keys(q: Dialect, table: CopiedTable, keys: Sequence[Key]) -> Work[list[
 
 def delete_keys(q: Dialect, table: CopiedTable, keys: Sequence[Key]) -> Work[None]:
     if table.name == "runs":
-        yield from unique_runs.forget(q, [key[0] for key in keys])
+        yield from ids.forget(q, [key[0] for key in keys])
     for start in range(0, len(keys), _KEYS_AT_ONCE):
         where, params = _one_of(q, table, keys[start : start + _KEYS_AT_ONCE])
         yield Execute(f"delete from {table.name} where {where}", params)

@@ -13,10 +13,21 @@ from typing import Any
 import msgspec
 
 from noonbell.clock import SECOND, Instant
-from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
 from noonbell.model.call import NAMED_TYPES, spec_of
 from noonbell.model.request import Claimed, ClaimRequest, Publication, PublishOutcome, PublishResult
-from noonbell.model.run import FINAL, TRANSITIONS, Lease, Origin, RunId, RunStatus, key_of_asked
+from noonbell.model.run import (
+    FINAL,
+    TRANSITIONS,
+    Lease,
+    Origin,
+    Precondition,
+    RunId,
+    RunStatus,
+    Settlement,
+    SettleResult,
+    Transition,
+    key_of_asked,
+)
 from noonbell.model.task import TaskStatus
 from noonbell.stores.sql import claim, rollups, settle
 from noonbell.stores.sql.active_runs import Place, count_at_gates, flags_for
@@ -32,7 +43,7 @@ from noonbell.stores.sql.finish import (
     write_texts,
 )
 from noonbell.stores.sql.insert_runs import gate_limit
-from noonbell.stores.sql.pausing import PAUSED
+from noonbell.stores.sql.limits import PAUSED
 from noonbell.stores.sql.rows import Known, KnownTasks, TaskView, from_json, known_tasks, to_json
 from noonbell.stores.sql.statement import (
     Execute,

@@ -41,8 +41,8 @@ from noonbell.stores.sql.events import tell, tell_all
 from noonbell.stores.sql.flows import FlowEnd
 from noonbell.stores.sql.insert_runs import NewRun
 from noonbell.stores.sql.joins import JustEnded
-from noonbell.stores.sql.moves import move, remove
-from noonbell.stores.sql.pausing import installation_pause
+from noonbell.stores.sql.keys import move, remove
+from noonbell.stores.sql.limits import installation_pause
 from noonbell.stores.sql.rows import (
     Known,
     TaskView,

@@ -1,19 +1,30 @@
-"""Ids of runs: below 2^53, roughly ordered by time, unique over all nodes.
+"""Ids of runs, and what else is unique among all of them.
+
+Ids: below 2^53, roughly ordered by time, unique over all nodes.
 
 One counter row is the source. A node takes a block of ids at a time, so that a batch costs no trip of its own. A block
 starts at the present: its upper 41 bits are the milliseconds since 2025, which leaves 4,096 ids to each, and room until
 2094. What a node has not used of its block after two seconds is thrown away, so that ids stay in order to about that.
+
+What an index cannot see to, on PostgreSQL, which has runs in partitions:
+
+    run_slots   (task, slot): a slot has one run
+    live_keys   (task, key): the newest run of a key holds it
+
+A row whose run is gone, because it was deleted by hand, holds nothing: it is removed where it would stand in the way.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
-from noonbell.clock import read_monotonic
+from noonbell.clock import SECOND, read_monotonic
 from noonbell.errors import StoreUnavailable
-from noonbell.stores.sql.statement import Execute, Fetch, Now, Work, update
+from noonbell.stores.sql.dialect import Dialect
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, Row, Work, update
 
 EPOCH_MS = 1_735_689_600_000
 """2025-01-01T00:00:00Z."""
@@ -143,3 +154,63 @@ def replace() -> Work[str]:
 
 def random_installation() -> str:
     return secrets.token_hex(8)
+
+
+TABLES: Final = {"slot": "run_slots", "live_key": "live_keys"}
+"""By their column, which `runs` has too."""
+_EARLIEST: Final = 15 * 86_400 * SECOND
+
+
+def with_unique(insert: InsertMany) -> list[InsertMany]:
+    """Rows of `runs`, and those that say what they take; of other tables the rows alone."""
+    found = [insert]
+    if insert.table == "runs":
+        id_, task = insert.columns.index("id"), insert.columns.index("task_id")
+        for column, table in TABLES.items():
+            if column in insert.columns:
+                place = insert.columns.index(column)
+                rows = [(row[task], row[place], row[id_]) for row in insert.rows if row[place] is not None]
+                if rows:
+                    found.append(InsertMany(table, ("task_id", column, "run_id"), rows))
+    return found
+
+
+_HAS_RUN: Final = "(select 1 from runs r where r.id = u.run_id) is not null"
+"""For each row by itself: with `exists`, PostgreSQL might read all runs."""
+
+
+def without_run(table: str, which: str) -> str:
+    """Before a `select`: of these rows, those whose run is gone are removed in the same statement, which sees them still."""
+    return f"with gone as (delete from {table} u where {which} and not ({_HAS_RUN}))"
+
+
+def taken_slots(q: Dialect, task_ids: Sequence[int], slots: Sequence[int]) -> Work[Sequence[Row]]:
+    """(task, slot) of what has a run, among these tasks and slots."""
+    which = f"{q.ids('task_id', 'tasks')} and {q.ids('slot', 'slots')}"
+    sql = f"select task_id, slot from runs where {which}"
+    params = {"tasks": q.pack(task_ids), "slots": q.pack(slots)}
+    if q.has_partitions:
+        # Runs from before `run_slots` are not in it. None was born long before its slot: calendars move one by two weeks at most.
+        taken = f"select task_id, slot from run_slots u where {which} and {_HAS_RUN}"
+        sql = f"{without_run('run_slots', which)} {taken} union all {sql} and id >= :first"
+        params["first"] = floor_at(slots[0] - _EARLIEST)
+    rows: Sequence[Row] = yield Fetch(sql, params)
+    return rows
+
+
+def forget(q: Dialect, run_ids: Sequence[int], columns: Sequence[str] = tuple(TABLES)) -> Work[None]:
+    """What these runs take is free. Before they are deleted, or lose their key."""
+    if not q.has_partitions or not run_ids:
+        return
+    for column in columns:
+        yield Execute(
+            f"delete from {TABLES[column]} u using runs r where {q.ids('r.id', 'ids')} and r.{column} is not null"
+            f" and u.task_id = r.task_id and u.{column} = r.{column} and u.run_id = r.id",
+            {"ids": q.pack(run_ids)},
+        )
+
+
+def forget_task(q: Dialect, task_id: int) -> Work[None]:
+    if q.has_partitions:
+        for table in TABLES.values():
+            yield Execute(f"delete from {table} where task_id = :task", {"task": task_id})

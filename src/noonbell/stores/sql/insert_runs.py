@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from noonbell.clock import SECOND, Instant
+from noonbell.model.calendar import QuietAction
 from noonbell.model.call import CALL, CALL_TYPE, MAX_PER_KEY, RATE_KEY
-from noonbell.model.quiet import QuietAction
 from noonbell.model.run import (
     Origin,
     RunId,

@@ -17,6 +17,10 @@ finds the key open, and lets it in.
 
 died before the commit (K26)   the run that ended is not final, and the next is not let in; it is settled again, or lost
 died after it                  the next run stands before the workers; only the signal is missing, and a poll finds it
+
+`move` and `remove` change the place of rows of active runs, or end them: the counts at gates and keys are kept in step in the
+same transaction. Locks are taken in this order: the narrow rows that change, keys, the next rows of those keys (none that
+another transaction holds), gates.
 """
 
 from __future__ import annotations
@@ -31,7 +35,18 @@ from noonbell.engine import failpoint
 from noonbell.model.account import KeyLine
 from noonbell.model.task import TaskId, TaskSpec
 from noonbell.policy import value_path
-from noonbell.stores.sql.active_runs import COLUMNS, DUE, GateChanges, Live, Place, RunFlag, claimable_place
+from noonbell.stores.sql.active_runs import (
+    COLUMNS,
+    DUE,
+    HOLDING,
+    MOVED,
+    GateChanges,
+    Live,
+    Place,
+    RunFlag,
+    claimable_place,
+    count_at_gates,
+)
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.rows import TaskView, to_json
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, UpdateMany, Work
@@ -515,3 +530,40 @@ def _place(rows: Sequence[Live], state: int) -> Work[None]:
 
 def _order(row: Live) -> _Order:
     return _Order(row.turn, row.run_at, row.run_id)
+
+
+def move(q: Dialect, cache: TaskView, pairs: Sequence[tuple[Live, Live]]) -> Work[None]:
+    """Change each first row to its second. Places at gates and keys are given up and taken accordingly."""
+    if not pairs:
+        return
+    rows = [(after.run_id, *(getattr(after, column) for column in MOVED)) for _, after in pairs]
+    yield UpdateMany("live", "run_id", MOVED, rows)
+    yield from _recount(q, cache, [before for before, _ in pairs], [after for _, after in pairs])
+
+
+def remove(q: Dialect, cache: TaskView, rows: Sequence[Live]) -> Work[None]:
+    """These runs are final: their rows go, their places are free, nothing pins them any longer."""
+    if not rows:
+        return
+    yield q.delete_active(q.pack([row.run_id for row in rows]))
+    yield from q.delete_by("pins", "run_id", [row.run_id for row in rows if row.flags & RunFlag.PINNED])
+    yield from q.delete_by("expiries", "run_id", [row.run_id for row in rows if row.flags & RunFlag.EXPIRES])
+    yield from _recount(q, cache, rows, ())
+
+
+def _recount(q: Dialect, cache: TaskView, before: Sequence[Live], after: Sequence[Live]) -> Work[None]:
+    gates = GateChanges()
+    for rows, sign in ((before, -1), (after, 1)):
+        for row in rows:
+            if row.gate is None:
+                continue
+            if row.place in HOLDING:
+                gates.used[row.gate] += sign
+            elif row.place == Place.GATED:
+                gates.waiting[row.gate] += sign
+            elif row.place not in (Place.LATER, Place.GATHERING, Place.HELD):
+                gates.passed[row.gate] += sign
+    if any(row.flags & RunFlag.KEYED for row in before):
+        yield from change(q, cache, before, after, gates)
+    yield from count_at_gates(used=gates.used, waiting=gates.waiting, passed=gates.passed)
+    yield from gates.write_tops()

@@ -1,7 +1,17 @@
-"""Limits as a claim sees them: gates of limited tasks, queues, and the state of rate limits.
+"""Limits as a claim sees them: gates of limited tasks, queues, the state of rate limits, and the pause of everything.
 
 A gate is the row of a limited task behind which its runs wait. It is open while a run waits and there is room. A claim
 reads only open gates, so a task with a million waiting runs and no room costs a claim nothing.
+
+While the installation is paused, nothing is planned, made ready or claimed. The switch is the row of `installation_pauses` whose `standing` is 1; at most one row has it. Claims, planning and
+promotion look at it inside the statement with which they look for work, so it costs none of them a round trip. What
+executes goes on, and so do callbacks; what is published waits.
+
+    K22  died before the commit   nothing is paused, or the pause stands as before; the caller has no answer, and asks again
+    K23  died after it            the pause or its end is in the store; only the signals are missing, and polls find it
+
+A claim that looked before the pause was committed may commit after it. `engine.attempt_runner.PauseCheck` bounds that:
+a worker starts nothing on the word of a claim that it sent off more than a second ago, without asking again.
 """
 
 from __future__ import annotations
@@ -15,18 +25,32 @@ from typing import Any
 import msgspec
 
 from noonbell.clock import SECOND, Instant
-from noonbell.model.quiet import QuietHours
+from noonbell.engine import failpoint
+from noonbell.model.account import InstallationPause
+from noonbell.model.calendar import QuietHours
 from noonbell.model.request import ClaimRequest
 from noonbell.model.task import RateLimit
 from noonbell.model.worker import knows_type
 from noonbell.policy import rate
 from noonbell.policy.rate import RateState
-from noonbell.stores.sql.active_runs import Live, Place, RunFlag, count_at_gates, load_active, waits
+from noonbell.stores.sql.active_runs import NOT_EXPIRED, Live, Place, RunFlag, count_at_gates, load_active, waits
 from noonbell.stores.sql.dialect import Dialect
-from noonbell.stores.sql.expiry import NOT_EXPIRED
-from noonbell.stores.sql.moves import move
+from noonbell.stores.sql.events import tell
+from noonbell.stores.sql.keys import move
 from noonbell.stores.sql.rows import TaskView, from_json, to_json
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, Now, UpdateMany, Work, delete, insert, update
+from noonbell.stores.sql.statement import (
+    Execute,
+    Fetch,
+    InsertMany,
+    NewIds,
+    Now,
+    Row,
+    UpdateMany,
+    Work,
+    delete,
+    insert,
+    update,
+)
 
 _UNLIMITED = 1 << 30
 _SHORT = 32
@@ -492,3 +516,66 @@ def forget_idle(q: Dialect, now: Instant, most: int) -> Work[int]:
     for (scope,) in rows:
         yield delete("rates", scope=scope)
     return len(rows)
+
+
+PAUSED = "exists (select 1 from installation_pauses where standing = 1)"
+"""For a statement: whether everything is paused."""
+
+_COLUMNS = "since, until, paused_by, resumed_by, reason"
+
+
+def installation_pause() -> Work[InstallationPause | None]:
+    rows = yield Fetch(f"select {_COLUMNS} from installation_pauses where standing = 1")
+    return _pause(rows[0]) if rows else None
+
+
+def installation_pauses(since: Instant, until: Instant) -> Work[list[InstallationPause]]:
+    rows = yield Fetch(
+        f"select {_COLUMNS} from installation_pauses where since <= :until and (until is null or until >= :since)"
+        " order by since limit 1000",
+        {"since": since, "until": until},
+    )
+    return [_pause(row) for row in rows]
+
+
+def pause_installation(reason: str, *, by: str | None = None) -> Work[tuple[InstallationPause, bool]]:
+    standing = yield from installation_pause()
+    if standing is not None:
+        return standing, False
+    now = yield Now()
+    ids = yield NewIds(1)
+    yield insert(
+        "installation_pauses",
+        id=ids[0],
+        standing=1,
+        since=now,
+        until=None,
+        paused_by=by,
+        resumed_by=None,
+        reason=reason,
+    )
+    yield from tell("installation.paused", [(None, None, {"by": by, "reason": reason, "since": now})])
+    failpoint.hit("K22")
+    return InstallationPause(since=now, by=by, reason=reason), True
+
+
+def resume_installation(*, by: str | None = None) -> Work[InstallationPause | None]:
+    standing = yield from installation_pause()
+    if standing is None:
+        return None
+    now = yield Now()
+    changed = yield Execute(
+        "update installation_pauses set standing = null, until = :now, resumed_by = :by where standing = 1",
+        {"now": now, "by": by},
+    )
+    if changed != 1:
+        return None  # another call has ended it meanwhile
+    facts: dict[str, Any] = {"by": by, "reason": standing.reason, "since": standing.since, "until": now}
+    yield from tell("installation.resumed", [(None, None, facts)])
+    failpoint.hit("K22")
+    return InstallationPause(since=standing.since, until=now, by=standing.by, resumed_by=by, reason=standing.reason)
+
+
+def _pause(row: Row | Sequence[Any]) -> InstallationPause:
+    since, until, by, resumed_by, reason = row
+    return InstallationPause(since=since, until=until, by=by, resumed_by=resumed_by, reason=reason)

@@ -16,14 +16,14 @@ import msgspec
 
 from noonbell.clock import Instant, instant_of
 from noonbell.engine import failpoint
+from noonbell.model.calendar import QuietAction
 from noonbell.model.event import is_event_only
-from noonbell.model.quiet import QuietAction
 from noonbell.model.request import Planned, Promoted
 from noonbell.model.run import Origin, RunId, RunStatus, SkipReason
 from noonbell.model.task import Task, TaskId, TaskStatus
 from noonbell.policy.account import Account, DueRun, Facts, account
 from noonbell.policy.quiet import quiet_at
-from noonbell.stores.sql import keys, resting, rollups, unique_runs
+from noonbell.stores.sql import ids, keys, resting, rollups
 from noonbell.stores.sql.active_runs import GateChanges, Place, RunFlag, due_place, note_skip_answers
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell_all
@@ -38,7 +38,7 @@ from noonbell.stores.sql.finish import (
 )
 from noonbell.stores.sql.insert_runs import NewRun, add_skip_reasons, insert_runs, load_facts
 from noonbell.stores.sql.joins import JustEnded
-from noonbell.stores.sql.pausing import PAUSED
+from noonbell.stores.sql.limits import PAUSED
 from noonbell.stores.sql.rows import Known, TaskView, known_tasks
 from noonbell.stores.sql.statement import Fetch, InsertMany, Now, UpdateMany, Work
 
@@ -235,7 +235,7 @@ def _not_born_yet(q: Dialect, new_runs: Sequence[NewRun]) -> Work[list[NewRun]]:
     if not new_runs:
         return []
     slots = sorted({new_run.scheduled_time for new_run in new_runs})
-    rows = yield from unique_runs.taken_slots(q, sorted({new_run.task.id for new_run in new_runs}), slots)
+    rows = yield from ids.taken_slots(q, sorted({new_run.task.id for new_run in new_runs}), slots)
     taken = {(row[0], row[1]) for row in rows}
     return [new_run for new_run in new_runs if (new_run.task.id, new_run.scheduled_time) not in taken]
 

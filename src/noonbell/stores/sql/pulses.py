@@ -26,8 +26,8 @@ from noonbell.clock import Instant
 from noonbell.model.account import StoreReturn
 from noonbell.model.run import RunStatus, SkipReason
 from noonbell.model.task import Delivery
-from noonbell.stores.sql import expiry, planning
-from noonbell.stores.sql.active_runs import COLUMNS, WAITING, Live, Place, RunFlag
+from noonbell.stores.sql import planning
+from noonbell.stores.sql.active_runs import COLUMNS, WAITING, Live, Place, RunFlag, forget_expiries
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.finish import Ending, canceled, finish
@@ -110,7 +110,7 @@ def _skip_waiting(q: Dialect, cache: TaskView, now: Instant) -> Work[int]:
     retried = [row for row in found if row.place != Place.LEASED and row.flags & RunFlag.RETRIED]
     waiting = [row for row in found if row.place != Place.LEASED and not row.flags & RunFlag.RETRIED]
     reason = SkipReason.STORE_WENT_BACK
-    yield from expiry.forget(q, [row.run_id for row in waiting])
+    yield from forget_expiries(q, [row.run_id for row in waiting])
     if waiting:
         yield UpdateMany("runs", "id", ("skip_reason",), [(row.run_id, reason) for row in waiting])
     endings = [Ending(live=row, status=RunStatus.SKIPPED, start_time=None, note={"reason": reason}) for row in waiting]

@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from noonbell.clock import Instant
-from noonbell.model.quiet import QuietAction, QuietHours
+from noonbell.model.calendar import QuietAction, QuietHours
 from noonbell.model.run import Origin, RunStatus, SkipReason
 from noonbell.policy.quiet import Quiet, quiet_at, spread_over
 from noonbell.stores.sql.active_runs import DUE, Live, Place, RunFlag, load_active, load_where
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.finish import Ending, finish
-from noonbell.stores.sql.moves import move
+from noonbell.stores.sql.keys import move
 from noonbell.stores.sql.rows import TaskView, known_tasks
 from noonbell.stores.sql.statement import Fetch, UpdateMany, Work
 

@@ -27,7 +27,6 @@ import msgspec
 from noonbell.clock import SECOND, Instant
 from noonbell.engine import failpoint
 from noonbell.errors import InvalidArgument
-from noonbell.model.attempt import Settlement
 from noonbell.model.rollup import (
     DAY,
     DROPPED,
@@ -45,7 +44,7 @@ from noonbell.model.rollup import (
     finest,
     pieces,
 )
-from noonbell.model.run import FAILURES, FINAL, RunStatus
+from noonbell.model.run import FAILURES, FINAL, RunStatus, Settlement
 from noonbell.model.task import TaskId
 from noonbell.stores.sql.dialect import BY_KEY, Dialect
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, UpdateMany, Work, update

@@ -17,10 +17,9 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.engine import failpoint
-from noonbell.model.attempt import Precondition, Settlement, SettleResult, Transition
 from noonbell.model.event import Callback
 from noonbell.model.request import CallbackSubject, Canceled, IncomingCallback, share_of
-from noonbell.model.run import FINAL, TRANSITIONS, RunId, RunStatus
+from noonbell.model.run import FINAL, TRANSITIONS, Precondition, RunId, RunStatus, Settlement, SettleResult, Transition
 from noonbell.model.task import TaskId
 from noonbell.stores.sql import children
 from noonbell.stores.sql.active_runs import (
@@ -45,8 +44,8 @@ from noonbell.stores.sql.finish import (
     report_of,
     write_bodies,
 )
-from noonbell.stores.sql.moves import move
-from noonbell.stores.sql.pausing import installation_pause
+from noonbell.stores.sql.keys import move
+from noonbell.stores.sql.limits import installation_pause
 from noonbell.stores.sql.rows import Record, TaskView
 from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, UpdateMany, Work
 

@@ -17,7 +17,6 @@ from noonbell.engine import failpoint
 from noonbell.errors import InvalidArgument, NoonbellError, SchemaMismatch
 from noonbell.model.access import AuditAction, AuditEntry
 from noonbell.model.account import StoreReturn
-from noonbell.model.attempt import Settlement, SettleResult
 from noonbell.model.event import EventPage
 from noonbell.model.request import (
     Claimed,
@@ -27,6 +26,7 @@ from noonbell.model.request import (
     Publication,
     PublishResult,
 )
+from noonbell.model.run import Settlement, SettleResult
 from noonbell.model.sla import Sla, SlaSwept
 from noonbell.model.task import Task, TaskSpec, TaskStatus
 from noonbell.ports import Sign, unsigned
@@ -38,20 +38,16 @@ from noonbell.stores.sql import (
     accounting,
     alerts,
     bulk,
-    calendar_changes,
     calls,
+    change_capture,
     children,
     cleanup,
-    edges,
-    expiry,
     fast_path,
     flows,
     ids,
     importing,
-    join_sweep,
     keys,
-    move_state,
-    pausing,
+    limits,
     planning,
     publishing,
     pulses,
@@ -59,11 +55,7 @@ from noonbell.stores.sql import (
     rows,
     run_search,
     sla_sweep,
-    spawning,
     sweeps,
-    task_deletion,
-    task_pauses,
-    unclaimable,
     views,
 )
 from noonbell.stores.sql import calendars as calendar_rows
@@ -155,7 +147,7 @@ class SqlStore(TransitionRunner):
     async def _check_move(self, found: ownership.Found, *, is_start: bool) -> None:
         """Raises StoreMoved where another store is the installation now, or is about to be."""
         if migrations.WITH_MOVES in found.taken and not found.foreign and not self.is_being_moved:
-            state = await self._read(move_state.read)
+            state = await self._read(change_capture.read_state)
             state.check_startable() if is_start else state.check_stays()
 
     async def look_at_schema(self) -> ownership.Found:
@@ -358,8 +350,8 @@ class SqlStore(TransitionRunner):
     change_task = write(task_changes.change, events=always, retry=True)
     change_tasks = write(task_changes.change_all, events=bool, retry=True)
     set_status = write(task_changes.set_status, events=bool)
-    delete_task = write(task_deletion.delete, events=always)
-    delete_tasks = write(task_deletion.delete_all, events=bool)
+    delete_task = write(cleanup.delete_task, events=always)
+    delete_tasks = write(cleanup.delete_all, events=bool)
     skip_next = write(task_changes.skip_next, events=always)
     task = read(rows.load_task)
     tasks_by_id = write(rows.tasks_by_id)
@@ -377,17 +369,17 @@ class SqlStore(TransitionRunner):
     calendars = read(calendar_rows.calendars)
     calendar_users = read(calendar_rows.calendar_users)
     due_refreshes = read(calendar_rows.due_refreshes)
-    save_calendar = write(calendar_changes.save_calendar, events=attrgetter("is_changed"), retry=True)
-    delete_calendar = write(calendar_changes.delete_calendar, events=always)
-    take_refresh = write(calendar_changes.take_refresh)
-    note_refresh = write(calendar_changes.note_refresh, events=bool)
+    save_calendar = write(calendar_rows.save_calendar, events=attrgetter("is_changed"), retry=True)
+    delete_calendar = write(calendar_rows.delete_calendar, events=always)
+    take_refresh = write(calendar_rows.take_refresh)
+    note_refresh = write(calendar_rows.note_refresh, events=bool)
 
     # The account
 
     slot_runs = read(accounting.slot_runs)
     joins = read(following.joins)
     joins_of_run = read(following.joins_of_run)
-    followers = read(edges.followers)
+    followers = read(following.followers)
     open_joins = read(following.open_joins)
     key_lines = read(keys.lines)
     held_by_keys = read(keys.held)
@@ -446,10 +438,10 @@ class SqlStore(TransitionRunner):
             self._remember(found, noted)
 
     pauses = read(worker_rows.pauses)
-    pause_installation = write(pausing.pause_installation, events=itemgetter(1), retry=True)
-    resume_installation = write(pausing.resume_installation, events=bool)
-    installation_pause = read(pausing.installation_pause)
-    installation_pauses = read(pausing.installation_pauses)
+    pause_installation = write(limits.pause_installation, events=itemgetter(1), retry=True)
+    resume_installation = write(limits.resume_installation, events=bool)
+    installation_pause = read(limits.installation_pause)
+    installation_pauses = read(limits.installation_pauses)
     flaws = read(accounting.flaws)
 
     # From slots to runs
@@ -531,17 +523,17 @@ class SqlStore(TransitionRunner):
     heartbeat = write(worker_rows.heartbeat)
     extend = write(worker_rows.extend)
     retry_held = write(settling.retry_held)
-    spawn = write(spawning.spawn, events=bool, retry=True)
+    spawn = write(publishing.spawn, events=bool, retry=True)
     children = read(children.states)
     log = write(worker_rows.log)
     progress = write(worker_rows.progress)
     cancel = write(settling.cancel, events=bool)
     overdue = read(sweeps.overdue)
     due_sweeps = read(sweeps.due_sweeps)
-    sweep_joins = write(join_sweep.sweep_joins, events=lambda swept: swept.missing or swept.resumed)
+    sweep_joins = write(sweeps.sweep_joins, events=lambda swept: swept.missing or swept.resumed)
     sweep_keys = write(keys.sweep)
-    resume_due = write(task_pauses.resume_due, events=lambda resumed: resumed.tasks)
-    expire = write(expiry.expire, events=lambda skips: skips.tasks)
+    resume_due = write(sweeps.resume_due, events=lambda resumed: resumed.tasks)
+    expire = write(sweeps.expire, events=lambda skips: skips.tasks)
 
     # Bulk operations
 
@@ -591,8 +583,8 @@ class SqlStore(TransitionRunner):
     attend = write(worker_rows.attend)
     held = read(worker_rows.held)
     pinned = read(worker_rows.pinned)
-    unserved = write(unclaimable.unserved, events=bool, retry=True)
-    stranded = read(unclaimable.stranded)
+    unserved = write(worker_rows.unserved, events=bool, retry=True)
+    stranded = read(worker_rows.stranded)
     notice_workers = write(alerts.notice_workers, events=bool, retry=True)
     queues = read(worker_rows.queues)
     task_queues = read(worker_rows.task_queues)

@@ -1,4 +1,4 @@
-"""Tasks: create, change, skip, set the status of one or of many. `task_deletion` deletes them.
+"""Tasks: create, change, skip, set the status of one or of many. `cleanup` deletes them.
 
 A transition that changes a task first accounts for the task's slots under the old version.
 """
@@ -26,18 +26,17 @@ from noonbell.errors import (
 )
 from noonbell.model.account import Label, StatusChange
 from noonbell.model.call import CALL_TYPE, task_spec
-from noonbell.model.join import After
 from noonbell.model.request import NewTask, TaskChange, TaskEdit
 from noonbell.model.run import Origin
 from noonbell.model.target_kind import HTTP_QUEUE
 from noonbell.model.task import Task, TaskId, TaskPause, TaskSpec, TaskStatus
-from noonbell.model.task_schedule import NEVER, WHEN_FIELDS
+from noonbell.model.task_schedule import NEVER, WHEN_FIELDS, After
 from noonbell.model.worker import label_pairs
 from noonbell.policy.account import bounds_of
 from noonbell.policy.calendar import NO_REVISION, Beginning, Revision, begin, carry, keeps_map, stopped
 from noonbell.policy.slot_history import schedule_of
 from noonbell.stores.sql import active_runs as narrow
-from noonbell.stores.sql import calendars, edges, keys, reading, resting
+from noonbell.stores.sql import calendars, joins, keys, reading, resting
 from noonbell.stores.sql.active_runs import DUE, HOLDING, Place, RunFlag, claimable_place
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell, tell_all
@@ -102,7 +101,7 @@ def first_slot(spec: TaskSpec, now: Instant, accounted_to: Instant = NEVER) -> I
 def create_each(q: Dialect, cache: TaskView, new: Sequence[NewTask]) -> Work[list[Task | NoonbellError]]:
     """Create the tasks of several callers in one transaction: each caller gets its task, or why there is none."""
     taken = yield from _taken(q, [(each.spec, None) for each in new])
-    specs = yield from edges.resolve(q, [(each.spec, None) for each in new], {})
+    specs = yield from joins.resolve(q, [(each.spec, None) for each in new], {})
     wrong = {index: spec for index, spec in enumerate(specs) if isinstance(spec, InvalidArgument)}
     revisions = yield from calendars.revisions(q, [each.spec for each in new])
     wrong |= calendars.unknown([each.spec for each in new], revisions)
@@ -163,7 +162,7 @@ def _create(q: Dialect, cache: TaskView, new: Sequence[NewTask], revisions: Mapp
             for each, id_ in zip(part, ids[start : start + AT_ONCE], strict=True)
         ]
         yield WriteAll((yield from inserts_of(insert_new(tasks, now))))
-        yield from edges.save(q, now, [(None, task) for task in tasks if task.spec.after is not None])
+        yield from joins.save(q, now, [(None, task) for task in tasks if task.spec.after is not None])
         for each, task in zip(part, tasks, strict=True):
             cache.put(task)
             made.append((yield from _order_skips(now, task, each.skip_next, each.by)))
@@ -173,12 +172,12 @@ def _create(q: Dialect, cache: TaskView, new: Sequence[NewTask], revisions: Mapp
 def _connected(q: Dialect, new: Sequence[NewTask], ids: Sequence[TaskId]) -> Work[list[NewTask]]:
     """With the ids of the tasks that they follow, which may be of the same list. Only among those can there be a cycle."""
     own = {each.spec.name: id_ for each, id_ in zip(new, ids, strict=True)}
-    specs = yield from edges.resolve(q, [(each.spec, None) for each in new], own)
+    specs = yield from joins.resolve(q, [(each.spec, None) for each in new], own)
     refuse_all({index: spec for index, spec in enumerate(specs) if isinstance(spec, InvalidArgument)})
     made = [_with_spec(each, spec) for each, spec in zip(new, specs, strict=True)]
     saved: dict[int, After | None] = {id_: each.spec.after for id_, each in zip(ids, made, strict=True)}
     places: dict[int, str] = {id_: f"tasks[{index}]" for index, id_ in enumerate(ids)}
-    yield from edges.refuse_cycles(q, saved, {id_: name for name, id_ in own.items()}, places)
+    yield from joins.refuse_cycles(q, saved, {id_: name for name, id_ in own.items()}, places)
     return made
 
 
@@ -258,7 +257,7 @@ def change(
     wanted = edit(task)
     for found in (yield from _taken(q, [(wanted.spec, task)])).values():
         raise _already_exists(found, found.task_id)
-    (spec,) = yield from edges.resolve(q, [(wanted.spec, task.spec)], {wanted.spec.name: task.id})
+    (spec,) = yield from joins.resolve(q, [(wanted.spec, task.spec)], {wanted.spec.name: task.id})
     if isinstance(spec, InvalidArgument):
         raise spec
     wanted = msgspec.structs.replace(wanted, spec=spec)
@@ -283,7 +282,7 @@ def change_all(q: Dialect, cache: TaskView, edits: Sequence[TaskEdit], *, by: st
     refuse_all(refused)
     _refuse_taken((yield from _taken(q, [(change.spec, task) for task, change in wanted])))
     own = {change.spec.name: task.id for task, change in wanted}
-    specs = yield from edges.resolve(q, [(change.spec, task.spec) for task, change in wanted], own)
+    specs = yield from joins.resolve(q, [(change.spec, task.spec) for task, change in wanted], own)
     refuse_all({index: spec for index, spec in enumerate(specs) if isinstance(spec, InvalidArgument)})
     wanted = [
         (task, msgspec.structs.replace(change, spec=spec))
@@ -305,7 +304,7 @@ def _refuse_cycles(
     }
     if any(after is not None for after in saved.values()):
         names: dict[int, str] = {task.id: change.spec.name for task, change in wanted}
-        yield from edges.refuse_cycles(q, saved, names, places)
+        yield from joins.refuse_cycles(q, saved, names, places)
 
 
 def refuse_all(refused: Mapping[int, NoonbellError]) -> None:
@@ -386,7 +385,7 @@ def write_versions(
         if old.spec.max_per_key != new.spec.max_per_key:
             yield from keys.change_limit(q, cache, new.id, new.spec.max_per_key)
     yield from record_versions(after, now if valid_from is None else valid_from, by)
-    yield from edges.save(q, now, turned)
+    yield from joins.save(q, now, turned)
     facts: dict[str, list[tuple[Any, ...]]] = {}
     for old, new in turned:
         data = {"by": by, "version": new.version, **({} if why is None else {"why": why}), **_said(new.pause)}
@@ -692,7 +691,7 @@ def hold(q: Dialect, cache: TaskView, task_ids: Sequence[TaskId]) -> Work[Instan
 
     Their cursors are taken in the order of their ids, so two of these never wait for each other.
     """
-    yield from q.fetch_by("select task_id from cursors", "task_id", task_ids, f" order by task_id{q.lock}")
+    yield from joins.hold_cursors(q, task_ids)
     now: Instant = yield Now()
     while True:
         due = yield from q.fetch_by(

@@ -20,8 +20,8 @@ from pamqp.commands import Basic
 from noonbell.engine import failpoint
 from noonbell.model.broker import AmqpMessage
 from noonbell.model.failure_text import failure_text
-from noonbell.targets.brokers.link import BrokerFailure, Link, lost
 from noonbell.targets.brokers.message import Outgoing
+from noonbell.targets.brokers.pool import BrokerFailure, Link, lost
 from noonbell.targets.brokers.target import BrokerReceipt, sent
 
 logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # what goes wrong with an attempt is said in its outcome

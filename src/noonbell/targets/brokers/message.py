@@ -11,9 +11,8 @@ from urllib.parse import quote
 import msgspec
 
 from noonbell.errors import InvalidArgument, InvalidState, PayloadTooLarge
-from noonbell.model.attempt import Assignment
 from noonbell.model.broker import BrokerAddress, BrokerMessage, MqttMessage, read_address
-from noonbell.model.run import RunBodies, idempotency_key_of
+from noonbell.model.run import Assignment, RunBodies, idempotency_key_of
 from noonbell.sealing import Sealer
 from noonbell.service.secrets import opened
 from noonbell.targets.http import template

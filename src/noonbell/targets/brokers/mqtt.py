@@ -19,8 +19,8 @@ from paho.mqtt.reasoncodes import ReasonCode
 from noonbell.engine import failpoint
 from noonbell.model.broker import MqttMessage, MqttVersion
 from noonbell.model.failure_text import failure_text
-from noonbell.targets.brokers.link import BrokerFailure, Link, lost
 from noonbell.targets.brokers.message import Outgoing
+from noonbell.targets.brokers.pool import BrokerFailure, Link, lost
 from noonbell.targets.brokers.target import BrokerReceipt, sent
 
 _QUIET: Final = logging.getLogger("noonbell.mqtt")

@@ -19,8 +19,8 @@ from nats.aio.transport import TcpTransport
 from noonbell.engine import failpoint
 from noonbell.model.broker import NatsMessage
 from noonbell.model.failure_text import failure_text
-from noonbell.targets.brokers.link import BrokerFailure, Link, lost
 from noonbell.targets.brokers.message import Outgoing
+from noonbell.targets.brokers.pool import BrokerFailure, Link, lost
 from noonbell.targets.brokers.target import BrokerReceipt, sent
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from redis.backoff import NoBackoff
 
 from noonbell.model.broker import RedisMessage
 from noonbell.model.failure_text import failure_text
-from noonbell.targets.brokers.link import BrokerFailure, Link, lost
 from noonbell.targets.brokers.message import Outgoing
+from noonbell.targets.brokers.pool import BrokerFailure, Link, lost
 from noonbell.targets.brokers.target import BrokerReceipt, sent
 
 BODY: Final = "payload"

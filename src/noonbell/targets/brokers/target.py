@@ -21,13 +21,12 @@ from typing import Any, Final
 
 from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import Deadlines
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.failure_text import failure_text, said_by, said_in
+from noonbell.model.run import Assignment, Outcome, OutcomeKind
 from noonbell.model.task import Delivery
 from noonbell.sealing import Sealer
-from noonbell.targets.brokers.link import OTHER_PORTS, BrokerFailure, Dialler
 from noonbell.targets.brokers.message import Outgoing, outgoing
-from noonbell.targets.brokers.pool import BrokerPool, LoadClient, Receipt
+from noonbell.targets.brokers.pool import OTHER_PORTS, BrokerFailure, BrokerPool, Dialler, LoadClient, Receipt
 from noonbell.targets.http.guard import AddressGuard
 from noonbell.targets.http.pool import NameCache, Resolver, ThreadResolver
 from noonbell.targets.http.request import Unsendable, conceal, is_async

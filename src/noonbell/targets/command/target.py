@@ -34,9 +34,8 @@ from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import Deadlines
 from noonbell.errors import InvalidState, StoreUnavailable
 from noonbell.masking import is_harmless_variable
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.failure_text import failure_text, said_by, said_in
-from noonbell.model.run import idempotency_key_of
+from noonbell.model.run import Assignment, Outcome, OutcomeKind, idempotency_key_of
 from noonbell.ports import Store
 from noonbell.sealing import Sealer
 from noonbell.targets.command import supervisor

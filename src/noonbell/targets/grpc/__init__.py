@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from noonbell.engine.settle import failure
-from noonbell.model.attempt import Assignment, Outcome
+from noonbell.model.run import Assignment, Outcome
 from noonbell.service.grpc_fields import NEEDS_EXTRA, is_extra_installed
 
 if TYPE_CHECKING:

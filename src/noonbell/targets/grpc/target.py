@@ -16,30 +16,42 @@ import base64
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 import msgspec
 from google.protobuf import json_format
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, EncodeError
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
 from noonbell.engine import failpoint
 from noonbell.errors import InvalidState
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.failure_text import failure_text, said_by, said_in
 from noonbell.model.grpc_call import GrpcCall
-from noonbell.model.run import RunBodies
+from noonbell.model.run import Assignment, Outcome, OutcomeKind, RunBodies
 from noonbell.model.task import Delivery
 from noonbell.sealing import Sealer
-from noonbell.service.grpc_fields import BINARY, BadMethod, UnaryMethod, address_of, decoded, method_in, pool_of
+from noonbell.service.grpc_fields import (
+    BINARY,
+    BadMethod,
+    UnaryMethod,
+    address_of,
+    decoded,
+    method_in,
+    pool_of,
+    pool_with,
+)
 from noonbell.service.secrets import opened
 from noonbell.targets.grpc.channels import ChannelKey, Channels, connects
-from noonbell.targets.grpc.reflection import described
 from noonbell.targets.http.guard import AddressGuard, BlockedAddress
 from noonbell.targets.http.pool import NoSuchHost, Resolver, ThreadResolver
 from noonbell.targets.http.request import TASK, conceal, hidden_values, masked_headers, own_headers
 from noonbell.targets.http.target import CONNECT_TIMEOUT, MAX_BODY_BYTES, storable
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor_pool import DescriptorPool
 
 KNOWN_SECONDS: Final = 60.0
 """How long descriptors from reflection are good for."""
@@ -369,3 +381,65 @@ def _failed(
             response_headers=None if trailers is None else masked_headers(trailers, hidden),
         ),
     )
+
+
+_VERSIONS: Final = ("v1", "v1alpha")
+"""Their messages are the same."""
+_MOST_FILES: Final = 1_000
+_MOST_BYTES: Final = 16 * 1024 * 1024
+_LEAST_SECONDS: Final = 0.001
+
+NO_REFLECTION: Final = "the server offers no reflection; upload a descriptor set (grpc.descriptor_set)"
+
+
+async def described(
+    channel: grpc.aio.Channel, service: str, metadata: Sequence[tuple[str, Any]], seconds: float
+) -> DescriptorPool:
+    """The file that has the service, and all that it imports. BadMethod where the server knows none, or offers no reflection."""
+    for version in _VERSIONS:
+        try:
+            return pool_with(await _files(channel, version, service, metadata, seconds))
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                raise
+    raise BadMethod(NO_REFLECTION)
+
+
+async def _files(
+    channel: grpc.aio.Channel, version: str, service: str, metadata: Sequence[tuple[str, Any]], seconds: float
+) -> list[FileDescriptorProto]:
+    # A stream of one request and one answer is a unary call on the wire. Asked as a stream, a server that ends it at once
+    # may be heard as a failed write instead of by its status.
+    ask: grpc.aio.UnaryUnaryMultiCallable[Any, Any] = channel.unary_unary(
+        f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+        request_serializer=ServerReflectionRequest.SerializeToString,
+        response_deserializer=ServerReflectionResponse.FromString,
+    )
+    loop = asyncio.get_running_loop()
+    due = loop.time() + seconds
+    found: dict[str, FileDescriptorProto] = {}
+    asked: set[str] = set()
+    wanted = [ServerReflectionRequest(file_containing_symbol=service)]
+    while wanted:
+        answer = await ask(wanted.pop(), metadata=metadata, timeout=max(due - loop.time(), _LEAST_SECONDS))
+        for file in _read(answer, service):
+            found.setdefault(file.name, file)
+        if len(found) > _MOST_FILES or sum(file.ByteSize() for file in found.values()) > _MOST_BYTES:
+            raise BadMethod(f"the server's reflection says more than {_MOST_FILES} files or {_MOST_BYTES} bytes")
+        lacking = {name for file in found.values() for name in file.dependency} - found.keys() - asked
+        lacking = {name for name in lacking if not name.startswith("google/protobuf/")}
+        asked |= lacking
+        wanted += [ServerReflectionRequest(file_by_filename=name) for name in sorted(lacking)]
+    return list(found.values())
+
+
+def _read(answer: Any, service: str) -> list[FileDescriptorProto]:
+    if answer.WhichOneof("message_response") == "error_response":
+        error = answer.error_response
+        if error.error_code == grpc.StatusCode.NOT_FOUND.value[0]:
+            raise BadMethod(f"the server's reflection does not know {service!r}", is_of_method=True)
+        raise BadMethod(f"the server's reflection failed: {error.error_message[:200]}")
+    try:
+        return [FileDescriptorProto.FromString(each) for each in answer.file_descriptor_response.file_descriptor_proto]
+    except DecodeError:
+        raise BadMethod("the server's reflection answers with what is no descriptor") from None

@@ -22,11 +22,10 @@ from yarl import URL
 from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.errors import InvalidArgument, InvalidState, PayloadTooLarge
 from noonbell.masking import is_named_for_a_secret
-from noonbell.model.attempt import Assignment
 from noonbell.model.call import CALL
 from noonbell.model.failure_text import failure_text, said_in
-from noonbell.model.run import Lease, idempotency_key_of, trace_id_of
-from noonbell.model.service_url import UnknownService, resolved
+from noonbell.model.run import Assignment, Lease, idempotency_key_of, trace_id_of
+from noonbell.model.service_url import UnknownService, resolve_service
 from noonbell.model.task import Delivery, Task, TaskId, TaskSpec
 from noonbell.sealing import Sealer
 from noonbell.service import secrets
@@ -413,7 +412,7 @@ class RequestTemplates:
         """
         spec = task.spec
         try:
-            url = resolved(spec.target_url or "", self._services)
+            url = resolve_service(spec.target_url or "", self._services)
             if url != (spec.target_url or ""):
                 spec = msgspec.structs.replace(spec, target_url=url)
             spec = opened(spec, self._sealer)

@@ -8,6 +8,9 @@ the answer, leaves open whether the target has seen the request: that is `connec
 Only what changes nothing at the target (GET, HEAD, OPTIONS of a SYNC task) is sent once more on a new connection, where the
 lost one was a kept one; the attempt then says `resent`. Every other method takes a kept connection only if it was used a
 moment ago, and tasks that are delivered at most once never do.
+
+`Fetcher` fetches a file for the server itself: every dial passes the guard, the size and the time are bounded. Redirects are
+not followed, and each fetch has a connection of its own.
 """
 
 from __future__ import annotations
@@ -24,17 +27,19 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
+from urllib.parse import urlencode
 
 import msgspec
+from yarl import URL
 
 from noonbell.clock import SECOND, Clock, Instant, SystemClock, from_datetime
 from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import Deadlines
+from noonbell.errors import NoonbellError
 from noonbell.model.access import OWN_RUN
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.failure_text import failure_text, said_by, said_in
-from noonbell.model.run import RESENT, RunBodies
+from noonbell.model.run import RESENT, Assignment, Outcome, OutcomeKind, RunBodies
 from noonbell.model.task import Delivery
 from noonbell.sealing import Sealer
 from noonbell.targets.http.connection import (
@@ -52,6 +57,7 @@ from noonbell.targets.http.pool import ConnectTimeout, NoSuchHost, Pool, Resolve
 from noonbell.targets.http.request import (
     MOST_HOPS,
     BadRedirect,
+    Headers,
     Request,
     RequestTemplates,
     Unsendable,
@@ -63,6 +69,7 @@ from noonbell.targets.http.request import (
     masked_headers,
     redirected,
 )
+from noonbell.version import __version__
 
 _CHARSET = re.compile(r";\s*charset\s*=\s*\"?([A-Za-z0-9._:-]{1,40})", re.IGNORECASE)
 _CHARSETS = re.compile(
@@ -417,3 +424,78 @@ class HttpTarget:
             wire.drop()
         else:
             pool.give(wire)
+
+
+TIMEOUT: Final = 20.0
+
+
+class FetchFailed(NoonbellError):
+    """Why there is no file, in one line."""
+
+
+class Fetcher:
+    def __init__(
+        self,
+        guard: AddressGuard | None = None,
+        *,
+        connect_timeout: float = 5.0,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._guard, self._connect_timeout, self._ssl_context = guard or AddressGuard(), connect_timeout, ssl_context
+
+    async def fetch(self, url: str, most_bytes: int) -> bytes:
+        """The body of a 200. Raises FetchFailed."""
+        return await self._carry_out(url, most_bytes)
+
+    async def post_form(self, url: str, fields: Mapping[str, str], most_bytes: int, authorization: str | None) -> bytes:
+        """The body of a 200 that answers a form. Raises FetchFailed."""
+        return await self._carry_out(url, most_bytes, urlencode(fields).encode(), authorization)
+
+    async def _carry_out(
+        self, url: str, most_bytes: int, form: bytes | None = None, authorization: str | None = None
+    ) -> bytes:
+        resolver = ThreadResolver()
+        pool = Pool(self._guard, resolver, connect_timeout=self._connect_timeout, ssl_context=self._ssl_context)
+        exchange = HttpExchange(most_bytes)
+        try:
+            await self._exchange(pool, self._request(url, form, authorization), exchange)
+        except FetchFailed:
+            raise
+        except (NoonbellError, ValueError) as error:
+            raise FetchFailed(str(error)) from None
+        except Exception as error:
+            kind, said = of_error(error, exchange, TIMEOUT)
+            told = f"it is larger than {most_bytes} bytes" if kind == "too_large" else f"{kind}: {said}"
+            raise FetchFailed(told) from None
+        finally:
+            await pool.close()
+            await resolver.close()
+        if exchange.status != 200:
+            raise FetchFailed(f"it answered {exchange.status} {exchange.reason}".rstrip() + "; expected 200")
+        return bytes(exchange.body)
+
+    def _request(self, url: str, form: bytes | None, authorization: str | None) -> Request:
+        address = URL(url)
+        if address.scheme not in SCHEMES:
+            self._guard.check_scheme(address.scheme)
+        headers = {"User-Agent": f"noonbell/{__version__}", "Accept": "text/calendar, application/json, */*;q=0.1"}
+        if form is None:
+            return Request("GET", address, Headers(headers).sent(), None, b"")
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+        headers |= {} if authorization is None else {"Authorization": authorization}
+        return Request("POST", address, Headers(headers).sent(), form.decode(), form)
+
+    async def _exchange(self, pool: Pool, request: Request, exchange: HttpExchange) -> None:
+        exchange.began()
+        deadline = pool.loop.time() + TIMEOUT
+        async with asyncio.timeout_at(deadline):
+            wire = await pool.dial(origin_of(request.url), deadline, exchange)
+            exchange.address = wire.address
+            try:
+                error = await wire.ask(
+                    head_of(request, closes=True), request.content, exchange, is_head=False, follows=False
+                )
+                if error is not None:
+                    raise error
+            finally:
+                wire.drop()

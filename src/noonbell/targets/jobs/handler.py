@@ -25,10 +25,10 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 
 from noonbell.clock import to_datetime
 from noonbell.errors import AlreadyExists, Fail, InvalidArgument, InvalidState, NotFound, Parked, RunFailed
-from noonbell.model.attempt import Assignment
 from noonbell.model.run import (
     FINAL,
     SUCCEEDED,
+    Assignment,
     ChildRequest,
     ChildState,
     execution_id_of,

@@ -20,8 +20,8 @@ from typing import Any, Final
 import msgspec
 
 from noonbell.errors import Fail, InvalidArgument
-from noonbell.model.attempt import Outcome, OutcomeKind
 from noonbell.model.failure_text import failure_text, said_by
+from noonbell.model.run import Outcome, OutcomeKind
 
 SUCCESS: Final = Outcome(kind=OutcomeKind.SUCCESS)
 """Without a result: what most runs end with."""

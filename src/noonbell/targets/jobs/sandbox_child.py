@@ -32,8 +32,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from noonbell.errors import Fail, LeaseLost, Parked
-from noonbell.model.attempt import Assignment, Outcome
-from noonbell.model.run import ChildRequest, ChildState
+from noonbell.model.run import Assignment, ChildRequest, ChildState, Outcome
 from noonbell.targets.jobs import outcome
 from noonbell.targets.jobs.handler import Context, Handlers, ReadyResult
 

@@ -25,8 +25,7 @@ from collections.abc import Sequence
 import msgspec
 
 from noonbell.errors import Fail, NoonbellError
-from noonbell.model.attempt import Assignment, Outcome
-from noonbell.model.run import ChildRequest
+from noonbell.model.run import Assignment, ChildRequest, Outcome
 from noonbell.targets.jobs import outcome
 from noonbell.targets.jobs.reporting import AttemptReports
 from noonbell.targets.jobs.sandbox_child import (

@@ -16,7 +16,7 @@ from typing import Any
 from noonbell.engine.attempt_runner import Deadlines
 from noonbell.engine.in_flight import AbandonedThreads
 from noonbell.errors import InvalidArgument, Parked
-from noonbell.model.attempt import Assignment, Outcome
+from noonbell.model.run import Assignment, Outcome
 from noonbell.ports import Store
 from noonbell.targets.jobs import outcome
 from noonbell.targets.jobs.handler import Context, Handler, HandlerKind, Handlers, Threads

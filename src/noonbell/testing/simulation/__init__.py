@@ -6,8 +6,7 @@
     targets      what attempts call: it keeps a log of its own
     history      from a seed to tasks and steps: callers, faults
     laws         what must hold after each commit, at random moments, and at the end
-    play         one history from its beginning to its account
-    shrink       a failing history, as short as it can be made
+    play         one history from its beginning to its account; a failing one, as short as it can be made; many at a time
 
 Nothing in it reads the machine's clock, starts a thread or opens a socket, so a seed gives the same history in every process:
 `python -m noonbell.testing.simulation --seed 7` replays it.
@@ -17,7 +16,6 @@ from __future__ import annotations
 
 from noonbell.testing.simulation.history import History, HistoryStep, history_of
 from noonbell.testing.simulation.laws import Violation
-from noonbell.testing.simulation.play import Played, play, play_seed
-from noonbell.testing.simulation.shrink import shrink
+from noonbell.testing.simulation.play import Played, play, play_seed, shrink
 
 __all__ = ["History", "HistoryStep", "Played", "Violation", "history_of", "play", "play_seed", "shrink"]

@@ -18,9 +18,7 @@ from pathlib import Path
 
 import noonbell
 from noonbell.testing.simulation.history import history_of
-from noonbell.testing.simulation.many import SeedFigures, lived
-from noonbell.testing.simulation.play import play
-from noonbell.testing.simulation.shrink import shrink
+from noonbell.testing.simulation.play import SeedFigures, lived, play, shrink
 
 _TOLD = 15.0
 """Seconds between two lines of progress."""

@@ -16,9 +16,8 @@ import msgspec
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.callback import CallbackMessage, CallbackStatus, receive
 from noonbell.errors import NoonbellError
-from noonbell.model.attempt import Assignment, Outcome, OutcomeKind
 from noonbell.model.request import IncomingCallback
-from noonbell.model.run import FINAL, ChildRequest, RunId, idempotency_key_of
+from noonbell.model.run import FINAL, Assignment, ChildRequest, Outcome, OutcomeKind, RunId, idempotency_key_of
 from noonbell.testing.simulation.world import World
 
 if TYPE_CHECKING:
