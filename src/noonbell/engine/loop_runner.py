@@ -130,6 +130,10 @@ class LoopHealth:
         self.errors: dict[str, str] = {}
         """By loop: the last tick's error that was not the store's absence; gone after a good tick."""
 
+    def now(self) -> Instant:
+        """By the clock of this machine."""
+        return self._clock.now()
+
     # What loops say
 
     def tick_began(self, name: str, kind: str | None = None) -> None:
@@ -301,6 +305,16 @@ class Loop(Protocol):
         """Return after that many seconds, or earlier if there may be something to do."""
 
 
+_EARLY, _LATE = 0.05, 0.2
+"""Seconds before and after a whole second in which slots are planned, claimed and carried out."""
+
+
+def clear_of_slots(seconds: float, now: Instant) -> float:
+    """A pause that begins now, made a little longer where it would end at a whole second: schedules name those."""
+    into = (now / SECOND + seconds + _EARLY) % 1.0
+    return seconds + max(0.0, _EARLY + _LATE - into) if seconds > 0 else seconds
+
+
 class Backoff:
     """Pauses that double from `first` to `last` seconds, each shortened at random by up to a half."""
 
@@ -339,13 +353,15 @@ class LoopRunner:
         *,
         kind: str | None = None,
         report: Report = report_now,
+        yields: bool = False,
     ) -> None:
         """`kind`: what readiness calls the loop. Without one, the node is ready even if the loop stalls.
 
+        `yields`: slots need nothing of it, so it leaves the store to them at the moments at which they are due.
         `report`: brings what the runner reports to `health`, where the loop runs in another thread.
         """
         self.name, self._loop, self._health, self._report = name, loop, health, report
-        self._kind = kind
+        self._kind, self._yields = kind, yields
         self._backoff = Backoff(first, last)
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
@@ -402,7 +418,7 @@ class LoopRunner:
             return AFTER_ERROR, asyncio.sleep
         self._report(self._health.tick_succeeded, self.name)
         self._backoff.reset()
-        return seconds, self._loop.wait
+        return clear_of_slots(seconds, self._health.now()) if self._yields else seconds, self._loop.wait
 
     async def _note(self, error: Exception) -> None:
         self._report(self._health.tick_failed, self.name, error)

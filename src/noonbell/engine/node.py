@@ -88,8 +88,8 @@ class Node:
         if self.planner is not None:
             self._runners.append(LoopRunner("planner", self.planner, self.loops, kind="planner"))
         if self.sweeper is not None:
-            self._runners.append(LoopRunner("sweeper", self.sweeper, self.loops, kind="sweeper"))
-        self._runners += [LoopRunner(name, loop, self.loops) for name, loop in self._others.items()]
+            self._runners.append(LoopRunner("sweeper", self.sweeper, self.loops, kind="sweeper", yields=True))
+        self._runners += [LoopRunner(name, loop, self.loops, yields=True) for name, loop in self._others.items()]
         for runner in self._runners:
             runner.start()
         self._looking = asyncio.create_task(self._look(), name="noonbell progress")

@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
-from conformance.store.builders import every, job, publish, run_of, runs_of
+from conformance.store.builders import START, every, job, publish, run_of, runs_of
 from integration.support import until
-from noonbell.clock import ManualClock
+from noonbell.clock import SECOND, ManualClock
 from noonbell.engine.loop_runner import Backoff, LoopHealth, LoopRunner
 from noonbell.engine.node import Node
 from noonbell.engine.planner import Planner
@@ -49,6 +49,36 @@ def test_pauses_grow_to_their_limit_and_start_anew_after_a_success():
 
 def test_pauses_are_shortened_at_random_by_up_to_a_half():
     assert Backoff(1, 10, draw=lambda: 0.0).pause() == 0.5
+
+
+@pytest.mark.parametrize(
+    "into_second, pause, waited",
+    [
+        (0.0, 1.0, 1.2),
+        (0.5, 0.5, 0.7),
+        (0.25, 0.72, 0.95),
+        (0.0, 1.19, 1.2),
+        (0.3, 1.0, 1.0),
+        (0.3, 0.6, 0.6),
+        (0.0, 0.0, 0.0),
+    ],
+)
+async def test_only_a_loop_that_yields_keeps_clear_of_the_moments_at_which_slots_are_due(into_second, pause, waited):
+    waits = []
+
+    class Noted(Counter):
+        async def wait(self, seconds: float) -> None:
+            waits.append(round(seconds, 6))
+            await asyncio.sleep(3600)
+
+    health = LoopHealth(ManualClock(START + round(into_second * SECOND)))
+    runners = [LoopRunner(f"yields {yields}", Noted(pause), health, yields=yields) for yields in (True, False)]
+    for runner in runners:
+        runner.start()
+    await spin(10)
+    assert waits == [waited, pause]
+    for runner in runners:
+        await runner.stop()
 
 
 async def test_a_loop_goes_on_after_the_store_was_away():
