@@ -10,8 +10,10 @@ import keyword
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +59,11 @@ STREAMS = frozenset({"events"})
 _QUERIED = ("GET", "DELETE")
 _LEAST_SHARED = 4
 """Fewer fields than this are not worth a base class."""
-_MANY_SHARED = 25
+_MANY_SHARED = 10
 """From so many on, fields that no type has alone have a base class of their own."""
+_LONG_CHOICES = 60
+"""Characters of the words of an enum from which on they get a name."""
+_CHOICES = re.compile(r"Literal\[[^\[\]]*\]")
 _RESERVED = frozenset({"body", "query", "if_match"})
 """Names that a method has a meaning of its own for."""
 
@@ -95,6 +100,8 @@ class Shape:
     optional: frozenset[str]
     odd: Mapping[str, str] = field(default_factory=dict)
     """Keys that Python has no word for."""
+    choices: str = ""
+    """Of an enum that several fields have: it is no TypedDict, but the name of these words."""
 
     def holds(self, other: Shape) -> bool:
         """Whether all keys of the other are in this one, alike."""
@@ -182,13 +189,56 @@ def type_modules() -> dict[str, str]:
     whole = given[CallBody]
     rest = {key: said for key, said in whole.types.items() if key != "url"}
     homes[tags["calls"]]["CallOptionsInput"] = Shape("CallOptionsInput", rest, whole.optional)
+    homes = _with_choices(homes)
     return {home: _module(home, homes) for home in homes}
+
+
+def _with_choices(homes: Mapping[str, Mapping[str, Shape]]) -> dict[str, dict[str, Shape]]:
+    """The words of an enum get a name where several fields have them and they take more than a few: in the first module of those."""
+    names = {said: name for said, name in sorted(_choices().items()) if len(said) >= _LONG_CHOICES}
+    uses = Counter(said for shapes in homes.values() for shape in shapes.values() for said in _choices_in(shape))
+    found: dict[str, dict[str, Shape]] = {}
+    for home, shapes in homes.items():
+        found[home] = {}
+        for shape in shapes.values():
+            for said in _choices_in(shape):
+                name = names.get(said, "")
+                if name and uses[said] > 1 and not any(name in others for others in found.values()):
+                    found[home][name] = Shape(name, {}, frozenset(), choices=said)
+            types = {
+                key: _CHOICES.sub(lambda each: names.get(each[0], each[0]) if uses[each[0]] > 1 else each[0], said)
+                for key, said in shape.types.items()
+            }
+            found[home][shape.name] = replace(shape, types=types)
+    return found
+
+
+def _choices_in(shape: Shape) -> list[str]:
+    return [said for types in shape.types.values() for said in _CHOICES.findall(types)]
+
+
+def _choices() -> dict[str, str]:
+    """The Literal of each enum of the model, with the enum's name."""
+    structs = {*answers(), *inputs()}
+    found: dict[str, str] = {}
+    left = [each.kind for struct in structs for each in table(struct).values()]
+    while left:
+        match left.pop():
+            case ChoiceKind(options=options) as kind if isinstance(next(iter(options.values())), Enum):
+                enum = type(next(iter(options.values())))
+                if len(enum) == len(options):
+                    found[_of_kind(kind, {}, is_input=False)] = enum.__name__
+            case AnyKind(of=FieldKind() as of) | ListKind(of=of) | MapKind(of=of):
+                left.append(of)
+            case UnionKind(kinds=kinds):
+                left += kinds
+    return found
 
 
 def _module(home: str, homes: Mapping[str, Mapping[str, Shape]]) -> str:
     text = _written(list(homes[home].values()))
     words = set(re.findall(r"\w+", text))
-    typing = sorted(words & {"Any", "Literal", "NotRequired", "TypedDict"})
+    typing = sorted(words & {"Any", "Literal", "NotRequired", "TypeAlias", "TypedDict"})
     lines = [
         f'"""JSON of the API: {", ".join(MODULES[home])}. Made by tools/reference.py from the declarations of the endpoints."""'
     ]
@@ -266,6 +316,8 @@ def _base(shape: Shape, shapes: list[Shape]) -> str | None:
 
 def _class(shape: Shape, base: Shape | None) -> str:
     own = {key: said for key, said in shape.types.items() if base is None or key not in base.types}
+    if shape.choices:
+        return f"{shape.name}: TypeAlias = {shape.choices}\n"
     parent, before = "TypedDict" if base is None else base.name, ""
     if shape.odd:
         parent = f"_{shape.name}"

@@ -1,7 +1,7 @@
 """JSON of the API: jobs, plans, events, subscriptions, alerts, bulk, views, access, system. Made by tools/reference.py from the declarations of the endpoints."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 from noonbell.client.types.task_inputs import QuietHoursInput
 from noonbell.client.types.tasks import NoteJson, QuietHoursJson
@@ -126,25 +126,25 @@ class AlertMutesJson(TypedDict):
     items: list[AlertMuteJson]
 
 
+RuleKind: TypeAlias = Literal[
+    "failed",
+    "failures",
+    "callback_timeout",
+    "lost",
+    "no_worker",
+    "misfire",
+    "late_start",
+    "overdue",
+    "slow",
+    "store_unreachable",
+    "subscription_disabled",
+    "sla_breached",
+    "sla_foreseen",
+]
+
+
 class AlertRuleChangeInput(TypedDict):
-    kind: NotRequired[
-        Literal[
-            "failed",
-            "failures",
-            "callback_timeout",
-            "lost",
-            "no_worker",
-            "misfire",
-            "late_start",
-            "overdue",
-            "slow",
-            "store_unreachable",
-            "subscription_disabled",
-            "sla_breached",
-            "sla_foreseen",
-        ]
-        | None
-    ]
+    kind: NotRequired[RuleKind | None]
     enabled: NotRequired[bool]
     tasks: NotRequired[Sequence[str]]
     labels: NotRequired[Mapping[str, str]]
@@ -157,21 +157,7 @@ class AlertRuleChangeInput(TypedDict):
 
 class AlertRuleJson(TypedDict):
     name: str
-    kind: Literal[
-        "failed",
-        "failures",
-        "callback_timeout",
-        "lost",
-        "no_worker",
-        "misfire",
-        "late_start",
-        "overdue",
-        "slow",
-        "store_unreachable",
-        "subscription_disabled",
-        "sla_breached",
-        "sla_foreseen",
-    ]
+    kind: RuleKind
     enabled: bool
     tasks: list[str]
     labels: dict[str, str]
@@ -268,6 +254,18 @@ class BulkItemJson(TypedDict):
     why: str
 
 
+BulkKind: TypeAlias = Literal[
+    "retry_runs",
+    "redrive_runs",
+    "cancel_runs",
+    "enable_tasks",
+    "disable_tasks",
+    "trigger_tasks",
+    "delete_tasks",
+    "change_tasks",
+]
+
+
 class BulkListInput(TypedDict):
     limit: NotRequired[int]
     before: NotRequired[int | None]
@@ -275,16 +273,7 @@ class BulkListInput(TypedDict):
 
 class BulkOperationJson(TypedDict):
     id: int
-    kind: Literal[
-        "retry_runs",
-        "redrive_runs",
-        "cancel_runs",
-        "enable_tasks",
-        "disable_tasks",
-        "trigger_tasks",
-        "delete_tasks",
-        "change_tasks",
-    ]
+    kind: BulkKind
     status: Literal["RUNNING", "DONE", "CANCELED", "FAILED"]
     created_at: str
     created_by: str | None
@@ -315,16 +304,7 @@ class TasksChangeInput(TypedDict):
 
 
 class BulkStartInput(TypedDict):
-    kind: Literal[
-        "retry_runs",
-        "redrive_runs",
-        "cancel_runs",
-        "enable_tasks",
-        "disable_tasks",
-        "trigger_tasks",
-        "delete_tasks",
-        "change_tasks",
-    ]
+    kind: BulkKind
     filter: NotRequired[Mapping[str, Any] | None]
     ids: NotRequired[Sequence[int] | None]
     all: NotRequired[bool]
@@ -393,9 +373,7 @@ class InstallationJson(TypedDict):
     store: str
 
 
-class JobChangeInput(TypedDict):
-    job_name: NotRequired[str]
-    job_type: NotRequired[str]
+class JobWriteFieldsInput(TypedDict):
     cron_expression: NotRequired[str | None]
     cron_dialect: NotRequired[Literal["standard", "cronjob", "quartz"] | None]
     enabled: NotRequired[bool]
@@ -406,6 +384,11 @@ class JobChangeInput(TypedDict):
     timeout_seconds: NotRequired[float]
     payload: NotRequired[Any]
     description: NotRequired[str | None]
+
+
+class JobChangeInput(JobWriteFieldsInput):
+    job_name: NotRequired[str]
+    job_type: NotRequired[str]
 
 
 class JobJson(TypedDict):
@@ -453,26 +436,19 @@ class JobSavedJson(JobJson):
     notes: list[NoteJson]
 
 
-class JobWriteInput(TypedDict):
+class JobWriteInput(JobWriteFieldsInput):
     job_name: str
     job_type: str
-    cron_expression: NotRequired[str | None]
-    cron_dialect: NotRequired[Literal["standard", "cronjob", "quartz"] | None]
-    enabled: NotRequired[bool]
-    allow_concurrent: NotRequired[bool]
-    max_concurrent: NotRequired[int | None]
-    max_retries: NotRequired[int]
-    retry_delay_seconds: NotRequired[float]
-    timeout_seconds: NotRequired[float]
-    payload: NotRequired[Any]
-    description: NotRequired[str | None]
+
+
+LastState: TypeAlias = Literal[
+    "none", "queue", "not_worker", "running", "retry", "ok", "failed", "error", "timeout", "canceled", "skip"
+]
 
 
 class ParticipantJson(TypedDict):
     worker_id: str | None
-    state: Literal[
-        "none", "queue", "not_worker", "running", "retry", "ok", "failed", "error", "timeout", "canceled", "skip"
-    ]
+    state: LastState
     result: Any
     error_message: str | None
     omitted: NotRequired[dict[str, int]]
@@ -493,15 +469,19 @@ class PauseWriteInput(TypedDict):
     reason: NotRequired[str]
 
 
+PlanState: TypeAlias = Literal["queue", "execute", "retry", "skip", "pause", "error", "close"]
+
+
+PlanType: TypeAlias = Literal["none", "time", "second", "minute", "hour", "day", "week", "month"]
+
+
 class PlanJson(TypedDict):
     plan_id: str
     plan_time: str
     real_repet: int
     exec_time: str | None
-    plan_state: Literal["queue", "execute", "retry", "skip", "pause", "error", "close"]
-    last_state: Literal[
-        "none", "queue", "not_worker", "running", "retry", "ok", "failed", "error", "timeout", "canceled", "skip"
-    ]
+    plan_state: PlanState
+    last_state: LastState
     skip_set: int
     skip_num: int
     note: str | None
@@ -513,7 +493,7 @@ class PlanJson(TypedDict):
     station: str
     caller: str | None
     description: str
-    plan_type: Literal["none", "time", "second", "minute", "hour", "day", "week", "month"]
+    plan_type: PlanType
     plan_value: NotRequired[int]
     plan_repet: NotRequired[int]
     no_keep: bool
@@ -562,9 +542,7 @@ class PlanRemovedJson(TypedDict):
 class PlanResultJson(TypedDict):
     run_id: int
     exec_time: str
-    state: Literal[
-        "none", "queue", "not_worker", "running", "retry", "ok", "failed", "error", "timeout", "canceled", "skip"
-    ]
+    state: LastState
     attempt: int
     participants: list[ParticipantJson]
     result: Any
@@ -584,7 +562,7 @@ class PlanWriteInput(TypedDict):
     station: str
     caller: NotRequired[str | None]
     description: NotRequired[str]
-    plan_type: Literal["none", "time", "second", "minute", "hour", "day", "week", "month"]
+    plan_type: PlanType
     plan_value: NotRequired[int]
     plan_repet: NotRequired[int]
     no_keep: NotRequired[bool]

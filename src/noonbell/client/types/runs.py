@@ -4,13 +4,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
 from noonbell.client.types.task_inputs import DedupeInput, RetryPolicyInput
-from noonbell.client.types.tasks import RetryPolicyJson, SlaJson
+from noonbell.client.types.tasks import (
+    ExecType,
+    Origin,
+    PublishOutcome,
+    RetryPolicyJson,
+    RunStatus,
+    SkipReason,
+    SlaJson,
+)
 
 
-class AttemptJson(TypedDict):
-    run_id: int
+class RunFieldsJson(TypedDict):
     attempt: int
-    status: str
     worker_id: str | None
     start_time: str | None
     end_time: str | None
@@ -18,14 +24,19 @@ class AttemptJson(TypedDict):
     result: Any
     error_message: str | None
     error_details: dict[str, Any] | None
-    omitted: NotRequired[dict[str, int]]
-    resent: bool
     duration_ms: int | None
     request_headers: dict[str, str] | None
     request_body: str | None
     response_headers: dict[str, str] | None
     response_body: str | None
     truncated: bool
+
+
+class AttemptJson(RunFieldsJson):
+    run_id: int
+    status: str
+    omitted: NotRequired[dict[str, int]]
+    resent: bool
 
 
 class AttemptListInput(TypedDict):
@@ -40,7 +51,7 @@ class AttemptsJson(TypedDict):
 
 class PublishedJson(TypedDict):
     run_id: int | None
-    outcome: Literal["created", "exists", "running", "updated", "refused"]
+    outcome: PublishOutcome
     reason: NotRequired[str]
 
 
@@ -74,44 +85,12 @@ _RunFilterInput = TypedDict("_RunFilterInput", {"from": NotRequired[str | None]}
 
 class RunFilterInput(_RunFilterInput):
     task: NotRequired[int | str | None]
-    status: NotRequired[
-        Sequence[
-            Literal[
-                "SCHEDULED",
-                "RUNNING",
-                "RETRYING",
-                "CALLBACK_PENDING",
-                "SUCCESS",
-                "CALLBACK_SUCCESS",
-                "FAILED",
-                "TIMEOUT",
-                "FAILED_TIMEOUT",
-                "CANCELED",
-                "SKIPPED",
-            ]
-        ]
-        | Literal[
-            "SCHEDULED",
-            "RUNNING",
-            "RETRYING",
-            "CALLBACK_PENDING",
-            "SUCCESS",
-            "CALLBACK_SUCCESS",
-            "FAILED",
-            "TIMEOUT",
-            "FAILED_TIMEOUT",
-            "CANCELED",
-            "SKIPPED",
-        ]
-    ]
+    status: NotRequired[Sequence[RunStatus] | RunStatus]
     to: NotRequired[str | None]
     queue: NotRequired[str | None]
     worker: NotRequired[str | None]
     key: NotRequired[str | None]
-    origin: NotRequired[
-        Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call", "import"]
-        | None
-    ]
+    origin: NotRequired[Origin | None]
     label: NotRequired[str | None]
     text: NotRequired[str | None]
     search: NotRequired[str | None]
@@ -215,19 +194,7 @@ class CancelWriteInput(TypedDict):
 
 class CanceledJson(TypedDict):
     run_id: int
-    status: Literal[
-        "SCHEDULED",
-        "RUNNING",
-        "RETRYING",
-        "CALLBACK_PENDING",
-        "SUCCESS",
-        "CALLBACK_SUCCESS",
-        "FAILED",
-        "TIMEOUT",
-        "FAILED_TIMEOUT",
-        "CANCELED",
-        "SKIPPED",
-    ]
+    status: RunStatus
     canceled: bool
 
 
@@ -255,7 +222,7 @@ class StepInGraphJson(TypedDict):
     when: str | None
     foreach: bool
     allow_failure: bool
-    exec_type: Literal["SYNC", "ASYNC", "JOB", "FLOW", "COMMAND", "AMQP", "NATS", "REDIS", "MQTT", "GRPC"]
+    exec_type: ExecType
     calls: str
     queue: str
     status: Literal["WAITING", "RUNNING", "SUCCESS", "FAILED", "SKIPPED", "CANCELED"]
@@ -274,19 +241,7 @@ class FlowGraphJson(TypedDict):
     run_id: int
     task_id: int
     task_version: int
-    status: Literal[
-        "SCHEDULED",
-        "RUNNING",
-        "RETRYING",
-        "CALLBACK_PENDING",
-        "SUCCESS",
-        "CALLBACK_SUCCESS",
-        "FAILED",
-        "TIMEOUT",
-        "FAILED_TIMEOUT",
-        "CANCELED",
-        "SKIPPED",
-    ]
+    status: RunStatus
     retry_of_run_id: int | None
     steps: list[StepInGraphJson]
 
@@ -347,19 +302,7 @@ class LogListInput(TypedDict):
 
 class PromotedJson(TypedDict):
     run_id: int
-    status: Literal[
-        "SCHEDULED",
-        "RUNNING",
-        "RETRYING",
-        "CALLBACK_PENDING",
-        "SUCCESS",
-        "CALLBACK_SUCCESS",
-        "FAILED",
-        "TIMEOUT",
-        "FAILED_TIMEOUT",
-        "CANCELED",
-        "SKIPPED",
-    ]
+    status: RunStatus
     run_at: str
 
 
@@ -383,76 +326,33 @@ class RetryWriteInput(TypedDict):
     from_step: NotRequired[str | None]
 
 
-class RunExportInput(TypedDict):
+class RunListFieldsInput(TypedDict):
     task: NotRequired[int | str | None]
-    status: NotRequired[
-        Sequence[
-            Literal[
-                "SCHEDULED",
-                "RUNNING",
-                "RETRYING",
-                "CALLBACK_PENDING",
-                "SUCCESS",
-                "CALLBACK_SUCCESS",
-                "FAILED",
-                "TIMEOUT",
-                "FAILED_TIMEOUT",
-                "CANCELED",
-                "SKIPPED",
-            ]
-        ]
-        | Literal[
-            "SCHEDULED",
-            "RUNNING",
-            "RETRYING",
-            "CALLBACK_PENDING",
-            "SUCCESS",
-            "CALLBACK_SUCCESS",
-            "FAILED",
-            "TIMEOUT",
-            "FAILED_TIMEOUT",
-            "CANCELED",
-            "SKIPPED",
-        ]
-    ]
+    status: NotRequired[Sequence[RunStatus] | RunStatus]
     from_: NotRequired[str | None]
     to: NotRequired[str | None]
     queue: NotRequired[str | None]
     worker: NotRequired[str | None]
     key: NotRequired[str | None]
-    origin: NotRequired[
-        Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call", "import"]
-        | None
-    ]
+    origin: NotRequired[Origin | None]
     label: NotRequired[str | None]
     text: NotRequired[str | None]
     search: NotRequired[str | None]
     parent_id: NotRequired[int | None]
     step: NotRequired[str | None]
+
+
+class RunExportInput(RunListFieldsInput):
     format: NotRequired[Literal["csv", "ndjson"]]
 
 
-class RunJson(TypedDict):
+class RunJson(RunFieldsJson):
     id: int
     task_id: int
     task_name: str
     task_version: int
-    origin: Literal[
-        "schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call", "import"
-    ]
-    status: Literal[
-        "SCHEDULED",
-        "RUNNING",
-        "RETRYING",
-        "CALLBACK_PENDING",
-        "SUCCESS",
-        "CALLBACK_SUCCESS",
-        "FAILED",
-        "TIMEOUT",
-        "FAILED_TIMEOUT",
-        "CANCELED",
-        "SKIPPED",
-    ]
+    origin: Origin
+    status: RunStatus
     scheduled_time: str
     run_at: str
     created_at: str
@@ -461,7 +361,6 @@ class RunJson(TypedDict):
     moved_to: str | None
     priority: int
     key: str | None
-    attempt: int
     retry_count: int
     lost_count: int
     retry_of_run_id: int | None
@@ -471,94 +370,20 @@ class RunJson(TypedDict):
     shard_total: int | None
     step_id: str | None
     item_index: int | None
-    skip_reason: (
-        Literal[
-            "overlap",
-            "failure",
-            "backoff",
-            "circuit_open",
-            "concurrency",
-            "queue_full",
-            "operator",
-            "upstream_missing",
-            "expired",
-            "calendar",
-            "quiet",
-            "store_went_back",
-        ]
-        | None
-    )
+    skip_reason: SkipReason | None
     expires_at: str | None
-    start_time: str | None
-    end_time: str | None
     next_retry_time: str | None
     callback_deadline: str | None
-    worker_id: str | None
     lease_expires_at: str | None
-    response_code: int | None
-    result: Any
-    error_message: str | None
-    error_details: dict[str, Any] | None
     progress: dict[str, Any] | None
     trace_id: str | None
     idempotency_key: str | None
-    duration_ms: int | None
     final_status: Literal["CANCELED", "FAILED", "SKIPPED", "SUCCESS"] | None
     payload: Any
     call: CallJson | None
-    request_headers: dict[str, str] | None
-    request_body: str | None
-    response_headers: dict[str, str] | None
-    response_body: str | None
-    truncated: bool
 
 
-class RunListInput(TypedDict):
-    task: NotRequired[int | str | None]
-    status: NotRequired[
-        Sequence[
-            Literal[
-                "SCHEDULED",
-                "RUNNING",
-                "RETRYING",
-                "CALLBACK_PENDING",
-                "SUCCESS",
-                "CALLBACK_SUCCESS",
-                "FAILED",
-                "TIMEOUT",
-                "FAILED_TIMEOUT",
-                "CANCELED",
-                "SKIPPED",
-            ]
-        ]
-        | Literal[
-            "SCHEDULED",
-            "RUNNING",
-            "RETRYING",
-            "CALLBACK_PENDING",
-            "SUCCESS",
-            "CALLBACK_SUCCESS",
-            "FAILED",
-            "TIMEOUT",
-            "FAILED_TIMEOUT",
-            "CANCELED",
-            "SKIPPED",
-        ]
-    ]
-    from_: NotRequired[str | None]
-    to: NotRequired[str | None]
-    queue: NotRequired[str | None]
-    worker: NotRequired[str | None]
-    key: NotRequired[str | None]
-    origin: NotRequired[
-        Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call", "import"]
-        | None
-    ]
-    label: NotRequired[str | None]
-    text: NotRequired[str | None]
-    search: NotRequired[str | None]
-    parent_id: NotRequired[int | None]
-    step: NotRequired[str | None]
+class RunListInput(RunListFieldsInput):
     sort: NotRequired[Literal["-id", "id", "-scheduled_time", "scheduled_time", "-created_at", "created_at"]]
     page: NotRequired[int]
     page_size: NotRequired[int]

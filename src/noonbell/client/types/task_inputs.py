@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
+from noonbell.client.types.tasks import ExecType, MisfirePolicy, Origin, RunStatus, WhenClosed
+
 
 class UpstreamInput(TypedDict):
     task: int | str
@@ -98,7 +100,7 @@ class RetryPolicyInput(TypedDict):
 
 
 class StepFieldsInput(TypedDict):
-    exec_type: NotRequired[Literal["SYNC", "ASYNC", "JOB", "FLOW", "COMMAND", "AMQP", "NATS", "REDIS", "MQTT", "GRPC"]]
+    exec_type: NotRequired[ExecType]
     http_method: NotRequired[Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]]
     target_url: NotRequired[str | None]
     headers: NotRequired[Mapping[str, str]]
@@ -180,7 +182,7 @@ class ClockChangesInput(TypedDict):
 
 class TaskCalendarInput(TypedDict):
     name: str
-    when_closed: NotRequired[Literal["skip", "next_open_day", "previous_open_day", "run"]]
+    when_closed: NotRequired[WhenClosed]
     invert: NotRequired[bool]
 
 
@@ -254,7 +256,7 @@ class TaskInFileFieldsInput(StepFieldsInput):
     overlap_action: NotRequired[Literal["ALLOW", "SKIP", "CANCEL_PREV", "PARALLEL"]]
     failure_action: NotRequired[Literal["RUN_NEW", "SKIP", "RETRY", "BACKOFF", "HALF_OPEN"]]
     circuit: NotRequired[CircuitInput]
-    misfire_policy: NotRequired[Literal["FIRE_NOW", "FIRE_ONCE", "SKIP", "CATCH_UP_LIMITED"]]
+    misfire_policy: NotRequired[MisfirePolicy]
     catchup_limit: NotRequired[int]
     misfire_grace_seconds: NotRequired[int]
     rate_limit: NotRequired[RateLimitInput | None]
@@ -364,45 +366,13 @@ class RemovalInput(TypedDict):
 
 
 class RunsOfTaskInput(TypedDict):
-    status: NotRequired[
-        Sequence[
-            Literal[
-                "SCHEDULED",
-                "RUNNING",
-                "RETRYING",
-                "CALLBACK_PENDING",
-                "SUCCESS",
-                "CALLBACK_SUCCESS",
-                "FAILED",
-                "TIMEOUT",
-                "FAILED_TIMEOUT",
-                "CANCELED",
-                "SKIPPED",
-            ]
-        ]
-        | Literal[
-            "SCHEDULED",
-            "RUNNING",
-            "RETRYING",
-            "CALLBACK_PENDING",
-            "SUCCESS",
-            "CALLBACK_SUCCESS",
-            "FAILED",
-            "TIMEOUT",
-            "FAILED_TIMEOUT",
-            "CANCELED",
-            "SKIPPED",
-        ]
-    ]
+    status: NotRequired[Sequence[RunStatus] | RunStatus]
     from_: NotRequired[str | None]
     to: NotRequired[str | None]
     queue: NotRequired[str | None]
     worker: NotRequired[str | None]
     key: NotRequired[str | None]
-    origin: NotRequired[
-        Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call", "import"]
-        | None
-    ]
+    origin: NotRequired[Origin | None]
     label: NotRequired[str | None]
     text: NotRequired[str | None]
     search: NotRequired[str | None]

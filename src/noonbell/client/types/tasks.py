@@ -1,6 +1,6 @@
 """JSON of the API: tasks, schedules. Made by tools/reference.py from the declarations of the endpoints."""
 
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 
 class UpstreamJson(TypedDict):
@@ -116,6 +116,9 @@ class EarlierRunsJson(TypedDict):
     more: bool
 
 
+ExecType: TypeAlias = Literal["SYNC", "ASYNC", "JOB", "FLOW", "COMMAND", "AMQP", "NATS", "REDIS", "MQTT", "GRPC"]
+
+
 class ExplanationJson(TypedDict):
     cause: str
     message: str
@@ -180,6 +183,9 @@ class KeyLinesJson(TypedDict):
     items: list[KeyLineJson]
 
 
+MisfirePolicy: TypeAlias = Literal["FIRE_NOW", "FIRE_ONCE", "SKIP", "CATCH_UP_LIMITED"]
+
+
 class MonthlySpecJson(TypedDict):
     type: Literal["monthly"]
     day: int
@@ -219,10 +225,18 @@ class OnceSpecJson(TypedDict):
     run_if_late: bool
 
 
+Origin: TypeAlias = Literal[
+    "schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call", "import"
+]
+
+
 class PreviewJson(TypedDict):
     next_fires: list[FireJson]
     description: str
     notes: list[NoteJson]
+
+
+PublishOutcome: TypeAlias = Literal["created", "exists", "running", "updated", "refused"]
 
 
 _QuietHoursJson = TypedDict("_QuietHoursJson", {"from": str})
@@ -261,27 +275,44 @@ class RetryPolicyJson(TypedDict):
     retry_on: list[Literal["network", "timeout", "5xx", "429", "error", "callback_failed", "callback_timeout"]]
 
 
+RunStatus: TypeAlias = Literal[
+    "SCHEDULED",
+    "RUNNING",
+    "RETRYING",
+    "CALLBACK_PENDING",
+    "SUCCESS",
+    "CALLBACK_SUCCESS",
+    "FAILED",
+    "TIMEOUT",
+    "FAILED_TIMEOUT",
+    "CANCELED",
+    "SKIPPED",
+]
+
+
+SkipReason: TypeAlias = Literal[
+    "overlap",
+    "failure",
+    "backoff",
+    "circuit_open",
+    "concurrency",
+    "queue_full",
+    "operator",
+    "upstream_missing",
+    "expired",
+    "calendar",
+    "quiet",
+    "store_went_back",
+]
+
+
 class RunInListJson(TypedDict):
     id: int
     task_id: int
     task_name: str
     task_version: int
-    origin: Literal[
-        "schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call", "import"
-    ]
-    status: Literal[
-        "SCHEDULED",
-        "RUNNING",
-        "RETRYING",
-        "CALLBACK_PENDING",
-        "SUCCESS",
-        "CALLBACK_SUCCESS",
-        "FAILED",
-        "TIMEOUT",
-        "FAILED_TIMEOUT",
-        "CANCELED",
-        "SKIPPED",
-    ]
+    origin: Origin
+    status: RunStatus
     scheduled_time: str
     run_at: str
     created_at: str
@@ -300,23 +331,7 @@ class RunInListJson(TypedDict):
     shard_total: int | None
     step_id: str | None
     item_index: int | None
-    skip_reason: (
-        Literal[
-            "overlap",
-            "failure",
-            "backoff",
-            "circuit_open",
-            "concurrency",
-            "queue_full",
-            "operator",
-            "upstream_missing",
-            "expired",
-            "calendar",
-            "quiet",
-            "store_went_back",
-        ]
-        | None
-    )
+    skip_reason: SkipReason | None
     expires_at: str | None
     start_time: str | None
     end_time: str | None
@@ -338,19 +353,7 @@ class RunInListJson(TypedDict):
 
 class RunOnTimelineJson(TypedDict):
     run_id: int
-    status: Literal[
-        "SCHEDULED",
-        "RUNNING",
-        "RETRYING",
-        "CALLBACK_PENDING",
-        "SUCCESS",
-        "CALLBACK_SUCCESS",
-        "FAILED",
-        "TIMEOUT",
-        "FAILED_TIMEOUT",
-        "CANCELED",
-        "SKIPPED",
-    ]
+    status: RunStatus
     scheduled_time: str
     start_time: str | None
     end_time: str | None
@@ -408,22 +411,7 @@ class SlotJson(TypedDict):
     ]
     reason: str | None
     run_id: int | None
-    status: (
-        Literal[
-            "SCHEDULED",
-            "RUNNING",
-            "RETRYING",
-            "CALLBACK_PENDING",
-            "SUCCESS",
-            "CALLBACK_SUCCESS",
-            "FAILED",
-            "TIMEOUT",
-            "FAILED_TIMEOUT",
-            "CANCELED",
-            "SKIPPED",
-        ]
-        | None
-    )
+    status: RunStatus | None
     actor: str | None
     since: str | None
     task_version: int
@@ -444,7 +432,7 @@ class StatusOfTaskJson(TypedDict):
 
 
 class StepFieldsJson(TypedDict):
-    exec_type: Literal["SYNC", "ASYNC", "JOB", "FLOW", "COMMAND", "AMQP", "NATS", "REDIS", "MQTT", "GRPC"]
+    exec_type: ExecType
     http_method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
     target_url: str | None
     headers: dict[str, str]
@@ -491,9 +479,12 @@ class StepJson(StepFieldsJson):
     allow_failure: bool
 
 
+WhenClosed: TypeAlias = Literal["skip", "next_open_day", "previous_open_day", "run"]
+
+
 class TaskCalendarJson(TypedDict):
     name: str
-    when_closed: Literal["skip", "next_open_day", "previous_open_day", "run"]
+    when_closed: WhenClosed
     invert: bool
 
 
@@ -541,7 +532,7 @@ class TaskJson(StepFieldsJson):
     overlap_action: Literal["ALLOW", "SKIP", "CANCEL_PREV", "PARALLEL"]
     failure_action: Literal["RUN_NEW", "SKIP", "RETRY", "BACKOFF", "HALF_OPEN"]
     circuit: CircuitJson
-    misfire_policy: Literal["FIRE_NOW", "FIRE_ONCE", "SKIP", "CATCH_UP_LIMITED"]
+    misfire_policy: MisfirePolicy
     catchup_limit: int
     misfire_grace_seconds: int
     rate_limit: RateLimitJson | None
@@ -568,22 +559,7 @@ class TaskJson(StepFieldsJson):
     next_fire_at: str | None
     last_run_id: int | None
     last_run_at: str | None
-    last_run_status: (
-        Literal[
-            "SCHEDULED",
-            "RUNNING",
-            "RETRYING",
-            "CALLBACK_PENDING",
-            "SUCCESS",
-            "CALLBACK_SUCCESS",
-            "FAILED",
-            "TIMEOUT",
-            "FAILED_TIMEOUT",
-            "CANCELED",
-            "SKIPPED",
-        ]
-        | None
-    )
+    last_run_status: RunStatus | None
     active_runs: int
     queued_runs: int
 
@@ -660,4 +636,4 @@ class TimelineJson(_TimelineJson):
 
 class TriggeredJson(TypedDict):
     run_id: int
-    outcome: NotRequired[Literal["created", "exists", "running", "updated", "refused"]]
+    outcome: NotRequired[PublishOutcome]

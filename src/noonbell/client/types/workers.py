@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
 from noonbell.client.types.task_inputs import QuietHoursInput, RateLimitInput
-from noonbell.client.types.tasks import QuietHoursJson, RateLimitJson
+from noonbell.client.types.tasks import Origin, QuietHoursJson, RateLimitJson, RunStatus
 
 
 class CalendarDayJson(TypedDict):
@@ -134,43 +134,11 @@ _DeadRunFilterInput = TypedDict("_DeadRunFilterInput", {"from": NotRequired[str 
 
 class DeadRunFilterInput(_DeadRunFilterInput):
     task: NotRequired[int | str | None]
-    status: NotRequired[
-        Sequence[
-            Literal[
-                "SCHEDULED",
-                "RUNNING",
-                "RETRYING",
-                "CALLBACK_PENDING",
-                "SUCCESS",
-                "CALLBACK_SUCCESS",
-                "FAILED",
-                "TIMEOUT",
-                "FAILED_TIMEOUT",
-                "CANCELED",
-                "SKIPPED",
-            ]
-        ]
-        | Literal[
-            "SCHEDULED",
-            "RUNNING",
-            "RETRYING",
-            "CALLBACK_PENDING",
-            "SUCCESS",
-            "CALLBACK_SUCCESS",
-            "FAILED",
-            "TIMEOUT",
-            "FAILED_TIMEOUT",
-            "CANCELED",
-            "SKIPPED",
-        ]
-    ]
+    status: NotRequired[Sequence[RunStatus] | RunStatus]
     to: NotRequired[str | None]
     worker: NotRequired[str | None]
     key: NotRequired[str | None]
-    origin: NotRequired[
-        Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call", "import"]
-        | None
-    ]
+    origin: NotRequired[Origin | None]
     label: NotRequired[str | None]
     text: NotRequired[str | None]
     search: NotRequired[str | None]
@@ -180,44 +148,12 @@ class DeadRunFilterInput(_DeadRunFilterInput):
 
 class DeadRunsInput(TypedDict):
     task: NotRequired[int | str | None]
-    status: NotRequired[
-        Sequence[
-            Literal[
-                "SCHEDULED",
-                "RUNNING",
-                "RETRYING",
-                "CALLBACK_PENDING",
-                "SUCCESS",
-                "CALLBACK_SUCCESS",
-                "FAILED",
-                "TIMEOUT",
-                "FAILED_TIMEOUT",
-                "CANCELED",
-                "SKIPPED",
-            ]
-        ]
-        | Literal[
-            "SCHEDULED",
-            "RUNNING",
-            "RETRYING",
-            "CALLBACK_PENDING",
-            "SUCCESS",
-            "CALLBACK_SUCCESS",
-            "FAILED",
-            "TIMEOUT",
-            "FAILED_TIMEOUT",
-            "CANCELED",
-            "SKIPPED",
-        ]
-    ]
+    status: NotRequired[Sequence[RunStatus] | RunStatus]
     from_: NotRequired[str | None]
     to: NotRequired[str | None]
     worker: NotRequired[str | None]
     key: NotRequired[str | None]
-    origin: NotRequired[
-        Literal["schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call", "import"]
-        | None
-    ]
+    origin: NotRequired[Origin | None]
     label: NotRequired[str | None]
     text: NotRequired[str | None]
     search: NotRequired[str | None]
@@ -357,19 +293,7 @@ class SettleWriteInput(TypedDict):
 
 class SettledRunJson(TypedDict):
     run_id: int
-    status: Literal[
-        "SCHEDULED",
-        "RUNNING",
-        "RETRYING",
-        "CALLBACK_PENDING",
-        "SUCCESS",
-        "CALLBACK_SUCCESS",
-        "FAILED",
-        "TIMEOUT",
-        "FAILED_TIMEOUT",
-        "CANCELED",
-        "SKIPPED",
-    ]
+    status: RunStatus
 
 
 class WorkerChangeInput(TypedDict):
