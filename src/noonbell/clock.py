@@ -100,3 +100,7 @@ def rfc3339(instant: int) -> str:
     """UTC with `Z`; fractions only where there are any."""
     text = to_datetime(instant).isoformat()  # several times as fast as strftime
     return text[:19] + text[19:-6].rstrip("0") + "Z"
+
+
+def rfc3339_or_none(instant: int | None) -> str | None:
+    return None if instant is None else rfc3339(instant)

@@ -13,7 +13,7 @@ from noonbell.api import params
 from noonbell.api.endpoint import Described, Endpoint, call, endpoints_of
 from noonbell.api.params import MOST_BYTES, read_object
 from noonbell.api.responses import Deleted, json_response, page_response, request_id
-from noonbell.clock import Instant, rfc3339
+from noonbell.clock import rfc3339_or_none
 from noonbell.errors import InvalidArgument
 from noonbell.fields import Moment, meta, plain, read, read_into
 from noonbell.fields.problems import Problems, ReadContext, shown
@@ -133,7 +133,7 @@ _MOST_KEYS: Final = 100
 
 
 def shown_line(line: KeyLine) -> dict[str, Any]:
-    return {**msgspec.structs.asdict(line), "oldest_at": _time(line.oldest_at)}
+    return {**msgspec.structs.asdict(line), "oldest_at": rfc3339_or_none(line.oldest_at)}
 
 
 class TaskCalls:
@@ -164,7 +164,9 @@ class TaskCalls:
     async def create_many(self, request: Request) -> Response:
         """All or nothing, answers in the order of the requests. Each problem is named by its place: `tasks[7].cron_expr`."""
         made = await self._tasks.create_many(*await _listed(request), by=params.actor(request))
-        answer = [{"id": task.id, "name": task.name, "next_fire_at": _time(task.next_fire_at)} for task in made]
+        answer = [
+            {"id": task.id, "name": task.name, "next_fire_at": rfc3339_or_none(task.next_fire_at)} for task in made
+        ]
         return json_response({"tasks": answer}, 201)
 
     @call(
@@ -401,10 +403,6 @@ def _bulk_query(given: dict[str, object]) -> TaskQuery:
 
 async def _listed(request: Request) -> tuple[list[Any], Problems]:
     return await params.read_list(request, "tasks", "a list of tasks", "a batch")
-
-
-def _time(instant: Instant | None) -> str | None:
-    return None if instant is None else rfc3339(instant)
 
 
 def _etag(version: int) -> str:

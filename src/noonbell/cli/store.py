@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from noonbell.cli.options import config_option, confirm, expect_head_option, load_settings, new_option, store_option
-from noonbell.cli.output import ProgressBar
+from noonbell.cli.output import ProgressBar, talk
 from noonbell.cli.root import EXIT_FAILED
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ async def _show(settings: Settings) -> None:
     found, taken = 0, frozenset[int]()
     if missing_file(settings.store.url) is None:
         async with as_it_is(settings) as store:
-            schema = await store.look_after_changes(_say)
+            schema = await store.look_after_changes(talk)
             found, taken = schema.step, schema.taken
     for step in migrations.STEPS:
         click.echo(f"{step.number:>4}  {'done' if step.number in taken else 'open'}  {step.title}")
     if len(migrations.STEPS) < migrations.LATEST:
-        _say("numbers that are not listed belong to no step")
+        talk("numbers that are not listed belong to no step")
     if found > migrations.LATEST:
         click.echo(f"{found:>4}  done  newer than this version of Noonbell")
 
@@ -78,7 +78,7 @@ async def _go(settings: Settings, to: int | None, *, yes: bool, new: bool, new_i
             "--to", f"is {to}; this version of Noonbell knows the steps 0 to {migrations.LATEST}"
         )
     async with as_it_is(settings, new=new) as store:
-        found = (await store.look_after_changes(_say)).step
+        found = (await store.look_after_changes(talk)).step
         if wanted < found <= migrations.LATEST and not yes:
             _ask(found, wanted)
         with ProgressBar() as bar:
@@ -102,10 +102,6 @@ def missing_file(url: str) -> str | None:
     return None if file is None or Path(file).exists() else file
 
 
-def _say(text: str) -> None:
-    click.echo(text, err=True)
-
-
 def _ask(found: int, wanted: int) -> None:
     loss = f"going back from step {found} to {wanted} removes what the steps between them hold"
     if not sys.stdin.isatty():
@@ -124,7 +120,7 @@ async def as_it_is(settings: Settings, *, new: bool = False) -> AsyncIterator[Sq
     store = make_store(settings, new=new)
 
     async def look_only() -> None:
-        (await store.look_after_changes(_say)).check_foreign()
+        (await store.look_after_changes(talk)).check_foreign()
 
     store._bring_up_to_date = look_only  # type: ignore[method-assign]
     try:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from noonbell.clock import rfc3339
+from noonbell.clock import rfc3339, rfc3339_or_none
 from noonbell.errors import AlreadyExists, InvalidArgument, NotFound
 from noonbell.fields import Moment, filled, list_of, meta, plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
@@ -417,9 +417,9 @@ def shown(task: Task, activity: Activity) -> dict[str, Any]:
         "timeout_seconds": _whole(spec.timeout_seconds),
         "payload": spec.payload,
         "description": spec.description or None,
-        "last_run_at": None if activity.last_run_at is None else rfc3339(activity.last_run_at),
+        "last_run_at": rfc3339_or_none(activity.last_run_at),
         "last_run_status": None if status is None else STATUSES[status],
-        "next_run_at": None if task.next_fire_at is None else rfc3339(task.next_fire_at),
+        "next_run_at": rfc3339_or_none(task.next_fire_at),
         "created_at": rfc3339(task.created_at),
         "updated_at": rfc3339(task.updated_at),
         "created_by": task.created_by,

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from noonbell import when
-from noonbell.clock import LATEST, Instant, Slot, instant_of, rfc3339, slot_of
+from noonbell.clock import LATEST, Instant, Slot, instant_of, rfc3339, rfc3339_or_none, slot_of
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidId, InvalidState, NotFound
 from noonbell.fields import Moment, filled, list_of, meta, plain, read_into
 from noonbell.fields.kinds import read_moment
@@ -490,7 +490,7 @@ def shown(task: Task, plan: Mapping[str, Any], facts: PlanFacts) -> dict[str, An
     return {
         **{name: plan[name] for name in WRITTEN},
         "real_repet": real_repet(task, facts),
-        "exec_time": None if task.next_fire_at is None else rfc3339(task.next_fire_at),
+        "exec_time": rfc3339_or_none(task.next_fire_at),
         "plan_state": plan_state(task, facts),
         "last_state": last_state(facts),
         "skip_set": task.skip_next,

@@ -305,6 +305,13 @@ class Loop(Protocol):
         """Return after that many seconds, or earlier if there may be something to do."""
 
 
+class TimedLoop:
+    """A loop that nothing wakes."""
+
+    async def wait(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
 _EARLY, _LATE = 0.05, 0.2
 """Seconds before and after a whole second in which slots are planned, claimed and carried out."""
 

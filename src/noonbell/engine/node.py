@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import Any, Final, Protocol, TypeAlias
 
 from noonbell.clock import Clock, read_monotonic, rfc3339
-from noonbell.engine.loop_runner import Loop, LoopHealth, LoopRunner, note_not_ready_periods
+from noonbell.engine.loop_runner import Loop, LoopHealth, LoopRunner, TimedLoop, note_not_ready_periods
 from noonbell.engine.planner import Planner
 from noonbell.engine.sweeper import Sweeper
 from noonbell.engine.worker import Worker
@@ -216,7 +216,7 @@ class AuditLogReader(Protocol):
         """Whether an entry that was seen is still there, and what came after it is as it was written."""
 
 
-class AuditWatch:
+class AuditWatch(TimedLoop):
     def __init__(self, log: AuditLogReader, in_words: Callable[[LogFlaw], str]) -> None:
         self._log, self._in_words = log, in_words
         self._seen: AuditEntry | None = None
@@ -232,9 +232,6 @@ class AuditWatch:
             audit_log.info("audit log head %s", end.head)
         self._seen = end.entry
         return AUDIT_EVERY
-
-    async def wait(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 _LOOK_PAUSE = 5.0
@@ -266,7 +263,7 @@ _PULSE = 1.0
 """Seconds between two pulses."""
 
 
-class PulseLoop:
+class PulseLoop(TimedLoop):
     """Lets the store say that it went back: by a fail-over to a standby that was behind, or a restore."""
 
     def __init__(self, store: Store, node: str, *, writes: bool) -> None:
@@ -277,9 +274,6 @@ class PulseLoop:
         await self._store.pulse(self._node, writes=self._writes)
         return _PULSE
 
-    async def wait(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
 
 _LOOK_ABSENT = 5.0
 """Seconds between two looks while there is none."""
@@ -288,7 +282,7 @@ _AGAIN = 600.0
 """Seconds after which a situation that goes on is said again."""
 
 
-class SchedulerWatch:
+class SchedulerWatch(TimedLoop):
     def __init__(self, store: Store, *, monotonic: Callable[[], float] = read_monotonic) -> None:
         self._store, self._monotonic = store, monotonic
         self._warned_at: float | None = None
@@ -309,6 +303,3 @@ class SchedulerWatch:
                 " start one with `noonbell serve` and the same store"
             )
         return _LOOK_ABSENT
-
-    async def wait(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)

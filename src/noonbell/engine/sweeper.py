@@ -29,7 +29,6 @@ nodes may make them; the store lets one make each. Died at any point: the next t
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +37,7 @@ from typing import Final, assert_never
 from noonbell.clock import SECOND, Instant, read_monotonic
 from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import TaskCache
-from noonbell.engine.loop_runner import batch_done
+from noonbell.engine.loop_runner import TimedLoop, batch_done
 from noonbell.engine.settle import Subject, failed, failure
 from noonbell.engine.worker import ENFORCES_TIMEOUT
 from noonbell.model.failure_text import failure_text
@@ -68,7 +67,7 @@ _WATCHED = 10_000
 """Attempts past their deadline that are remembered at once."""
 
 
-class Sweeper:
+class Sweeper(TimedLoop):
     def __init__(
         self,
         store: Store,
@@ -129,9 +128,6 @@ class Sweeper:
             await self.clean_up()
         is_full |= len(late) >= wanted and bool(decided)
         return 0.0 if is_full else self._poll * (0.75 + 0.5 * self._draw())  # so that nodes do not sweep in step
-
-    async def wait(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
     async def _expire(self) -> bool:
         """End runs that no worker has claimed in time. This, and each of the next, says whether there may be more to do."""
@@ -306,7 +302,7 @@ HISTORY_EVERY = 600.0
 """Seconds between two looks."""
 
 
-class HistoryLoop:
+class HistoryLoop(TimedLoop):
     def __init__(
         self,
         store: Store,
@@ -324,6 +320,3 @@ class HistoryLoop:
         changed = await self._store.tend_history(self._kept, self._events_kept)
         batch_done()
         return 0.0 if changed else self._every * (0.75 + 0.5 * self._draw())  # so that nodes do not look in step
-
-    async def wait(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)

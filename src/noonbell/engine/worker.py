@@ -26,7 +26,7 @@ from noonbell.engine.attempt_runner import AttemptRunner, CallbackUrl, PauseChec
 from noonbell.engine.claim_loop import ClaimLoop, Observe
 from noonbell.engine.heartbeat import Heartbeat, HeartbeatThread
 from noonbell.engine.in_flight import AbandonedThreads, InFlight, StopReason
-from noonbell.engine.loop_runner import LoopHealth, LoopRunner, SignalListener
+from noonbell.engine.loop_runner import LoopHealth, LoopRunner, SignalListener, TimedLoop
 from noonbell.errors import NoonbellError, StoreUnavailable
 from noonbell.model import worker as model
 from noonbell.model.request import ClaimRequest
@@ -243,7 +243,7 @@ class Worker:
             await self.in_flight.wait_until_idle(60.0)
 
 
-class CallQueues:
+class CallQueues(TimedLoop):
     """Lets a worker that makes calls claim from every queue that calls were made on: the first call of a queue makes its task."""
 
     def __init__(self, store: Store, worker: Worker) -> None:
@@ -256,6 +256,3 @@ class CallQueues:
             self._known = queues
             self._worker.take_calls_from(queues)
         return _LOOK_FOR_QUEUES
-
-    async def wait(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)

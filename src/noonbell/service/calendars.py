@@ -21,6 +21,7 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant, instant_of, slot_of
 from noonbell.engine import failpoint
+from noonbell.engine.loop_runner import TimedLoop
 from noonbell.errors import InvalidArgument, InvalidId, InvalidState, NoonbellError, NotFound, ScheduleError, Sentence
 from noonbell.fields import Moment, list_of, meta, plain, read_into
 from noonbell.fields.kinds import unfit
@@ -325,7 +326,7 @@ class Calendars:
         return CalendarChange(name=name, spec=spec, ical_days=days, ical_fetched_at=await self._store.now())
 
 
-class CalendarRefresh:
+class CalendarRefresh(TimedLoop):
     """The loop that fetches sources again. Died at any line: another node, or the next tick, finds what is still due."""
 
     def __init__(self, calendars: Calendars, poll: float = 30.0) -> None:
@@ -334,9 +335,6 @@ class CalendarRefresh:
     async def tick(self) -> float:
         await self._calendars.refresh_due()
         return self._poll
-
-    async def wait(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 def checked_name(name: str) -> str:

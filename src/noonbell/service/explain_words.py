@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from noonbell.clock import instant_of, rfc3339, slot_of
+from noonbell.clock import instant_of, rfc3339, rfc3339_or_none, slot_of
 from noonbell.fields import Moment, meta
 from noonbell.model.run import RunId
 from noonbell.model.task import TaskSpec
@@ -66,8 +66,8 @@ def shown(history: TaskHistory, found: SlotFinding, lang: str) -> dict[str, Any]
         "blocking_run_id": found.blocking_run_id,
         "policy": _policy(told.spec, found),
         "actor": found.actor,
-        "since": None if found.since is None else rfc3339(found.since),
-        "next_slot": None if history.task.next_fire_at is None else rfc3339(history.task.next_fire_at),
+        "since": rfc3339_or_none(found.since),
+        "next_slot": rfc3339_or_none(history.task.next_fire_at),
     }
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from noonbell.clock import SECOND, Instant, rfc3339
+from noonbell.clock import SECOND, Instant, rfc3339, rfc3339_or_none
 from noonbell.errors import SettingsError
 from noonbell.fields import Moment, meta, read_into
 from noonbell.fields.problems import Problems, ReadContext
@@ -278,7 +278,7 @@ def shown(answer: SlaAnswer) -> dict[str, Any]:
         each["at"] = rfc3339(each["at"])
     for each in found["breaches"]:
         for name in ("deadline", "foreseen_at", "expected_at", "breached_at", "resolved_at"):
-            each[name] = None if each[name] is None else rfc3339(each[name])
+            each[name] = rfc3339_or_none(each[name])
     return found
 
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 import msgspec
 
 from noonbell import when
-from noonbell.clock import instant_of, rfc3339, slot_of
+from noonbell.clock import instant_of, rfc3339_or_none, slot_of
 from noonbell.errors import (
     AlreadyExists,
     Forbidden,
@@ -229,8 +229,8 @@ class Applying:
             "name": task.name,
             "version": task.version,
             "fields": {**_adoption(task, owner), **differences},
-            "next_before": _time(task.next_fire_at),
-            "next_after": _time(await self._next_after(task, draft)),
+            "next_before": rfc3339_or_none(task.next_fire_at),
+            "next_after": rfc3339_or_none(await self._next_after(task, draft)),
             "running": doing.active_runs,
         }
 
@@ -273,10 +273,6 @@ def _differences(task: Task, draft: Draft) -> dict[str, list[Any]]:
         if name in found:
             found[name] = [masked_messages({name: each}).get(name) for each in found[name]]
     return found
-
-
-def _time(instant: int | None) -> str | None:
-    return None if instant is None else rfc3339(instant)
 
 
 _TRIES: Final = 5

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
-from noonbell.clock import SECOND, Instant, rfc3339
+from noonbell.clock import SECOND, Instant, rfc3339, rfc3339_or_none
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound, Sentence
 from noonbell.fields import meta, plain
 from noonbell.fields.problems import Problems
@@ -623,7 +623,7 @@ def written(spec: TaskSpec) -> dict[str, Any]:
     """The fields as a caller would write them, secrets included. Not for answers."""
     fields: dict[str, Any] = msgspec.to_builtins(spec)
     for name in ("start_at", "end_at"):
-        fields[name] = None if fields[name] is None else rfc3339(fields[name])
+        fields[name] = rfc3339_or_none(fields[name])
     return fields
 
 
@@ -657,9 +657,9 @@ def shown(task: Task, activity: Activity, names: Mapping[int, str] | None = None
         "created_by": task.created_by,
         "created_at": rfc3339(task.created_at),
         "updated_at": rfc3339(task.updated_at),
-        "next_fire_at": None if task.next_fire_at is None else rfc3339(task.next_fire_at),
+        "next_fire_at": rfc3339_or_none(task.next_fire_at),
         "last_run_id": activity.last_run_id,
-        "last_run_at": None if activity.last_run_at is None else rfc3339(activity.last_run_at),
+        "last_run_at": rfc3339_or_none(activity.last_run_at),
         "last_run_status": activity.last_run_status,
         "active_runs": activity.active_runs,
         "queued_runs": activity.queued_runs,

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from noonbell import when
-from noonbell.clock import Instant, instant_of, rfc3339, slot_of
+from noonbell.clock import Instant, instant_of, rfc3339_or_none, slot_of
 from noonbell.errors import (
     AlreadyExists,
     InvalidArgument,
@@ -398,7 +398,7 @@ def _said(pause: TaskPause | None) -> dict[str, Any]:
     """The facts of a pause, for an event."""
     if pause is None:
         return {}
-    until = None if pause.until is None else rfc3339(pause.until)
+    until = rfc3339_or_none(pause.until)
     return {name: value for name, value in (("reason", pause.reason), ("until", until)) if value}
 
 
