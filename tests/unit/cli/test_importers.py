@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from noonbell.cli.importers import (
     KINDS,
     apscheduler,
-    apscheduler_store,
     celery_beat,
     cronjob,
     jobs,
@@ -448,9 +447,7 @@ READERS = {
     "xxl": lambda row: xxl_job.read_xxl_job([row], {1: "q"}, "Asia/Shanghai"),
     "mscheduler": lambda row: mscheduler.read_mscheduler([row], "settle"),
     "plans": lambda row: plans.read_plans({"plan:msg:s:1": row}, {"plan:msg:s:1": 1e10}),
-    "apscheduler4": lambda row: apscheduler_store.read_store(
-        [row], [{"id": "a", "func": "m:f", "max_running_jobs": 1}], 0
-    ),
+    "apscheduler4": lambda row: apscheduler.read_store([row], [{"id": "a", "func": "m:f", "max_running_jobs": 1}], 0),
     "apscheduler": lambda row: apscheduler.read_scheduler(
         SimpleNamespace(_pending_jobs=[(job_of(**row), "default", False)], _jobstores={})
     ),

@@ -15,12 +15,7 @@ from zoneinfo import ZoneInfo
 import pytest
 import yaml
 
-from noonbell.cli.importers import (
-    apscheduler,
-    apscheduler_store,
-    celery_beat,
-    report,
-)
+from noonbell.cli.importers import apscheduler, celery_beat, report
 from noonbell.cli.importers.database import rows_of
 from noonbell.cli.importers.report import Findings, Refused, checked
 from noonbell.cli.task_files import as_yaml, tasks_in
@@ -258,11 +253,9 @@ def database_of(name: str, folder: Path) -> str:
 
 
 def test_schedules_of_apscheduler_4_name_the_moments_that_it_names(tmp_path):
-    rows = rows_of(database_of("apscheduler4_json", tmp_path), apscheduler_store.QUERIES)
+    rows = rows_of(database_of("apscheduler4_json", tmp_path), apscheduler.QUERIES)
     now = read_moment("2026-03-02T00:00:00Z")
-    entries = {
-        entry.source: entry for entry in checked(apscheduler_store.read_store(rows["schedules"], rows["tasks"], now))
-    }
+    entries = {entry.source: entry for entry in checked(apscheduler.read_store(rows["schedules"], rows["tasks"], now))}
     known = recorded("apscheduler4")
     assert set(entries) == set(known)
     refused = {name: entry.refused for name, entry in entries.items() if entry.task is None}
@@ -316,7 +309,7 @@ ROW = {
 
 def test_metadata_of_apscheduler_4_comes_along_and_another_executor_is_named():
     def of_row(**more) -> report.Imported:
-        return only(apscheduler_store.read_store([ROW | more], [], 0))
+        return only(apscheduler.read_store([ROW | more], [], 0))
 
     entry = of_row(metadata='{"team": "a"}', job_executor="processpool")
     assert entry.task["meta"] == {"team": "a"}
