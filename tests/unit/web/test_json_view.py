@@ -9,7 +9,7 @@ import re
 import pytest
 
 from noonbell.web.context import as_json, pretty
-from noonbell.web.json_view import json_view
+from noonbell.web.render import json_view
 
 
 def counted(n: int, is_object: bool) -> str:
