@@ -2,6 +2,8 @@
 //
 //	NOONBELL_URL=http://127.0.0.1:8080 go run worker.go WORKER_ID [QUEUE ...]
 //
+// Go 1.19, which Debian 12 has, or newer.
+//
 // Put your own functions into handlers, by job type. What they return is the result. Fail ends a run for good, any other error is
 // retried as the task says. Long ones look at ctx: it is canceled when the run is canceled or lost.
 package main
@@ -179,13 +181,16 @@ func (w *Worker) work(going context.Context) {
 		for _, run := range found.Runs {
 			ctx, cancel := context.WithCancel(context.Background())
 			w.mutex.Lock()
-			w.held[run.Lease], w.ping = cancel, min(w.ping, time.Duration(run.PingIntervalMs)*time.Millisecond)
+			w.held[run.Lease] = cancel
+			if ping := time.Duration(run.PingIntervalMs) * time.Millisecond; ping < w.ping {
+				w.ping = ping
+			}
 			w.mutex.Unlock()
 			working.Add(1)
-			go func() {
+			go func(run ClaimedRun) {
 				defer func() { cancel(); <-room; working.Done() }()
 				w.carryOut(ctx, run)
-			}()
+			}(run)
 			select {
 			case bell <- struct{}{}:
 			default:

@@ -254,14 +254,16 @@ def crew(tmp_path: Path) -> Iterator[Any]:
 WORKERS = EXAMPLE.with_name("workers")
 
 
-def shell_worker(_: Path) -> list[str]:
-    missing = [tool for tool in ("bash", "curl", "jq") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"worker.sh needs {', '.join(missing)}, which this machine does not have")
+Program = Callable[[str, str], str]
+
+
+def shell_worker(_: Path, program: Program) -> list[str]:
+    for tool in ("bash", "curl", "jq"):
+        program(tool, tool)
     return ["bash", str(WORKERS / "worker.sh")]
 
 
-def typescript_worker(_: Path) -> list[str]:
+def typescript_worker(_: Path, __: Program) -> list[str]:
     """By the Node of this machine, else by the one that comes with Playwright."""
     own, brought = shutil.which("node"), Path(playwright.__file__).parent / "driver/node"
     for node in (own, str(brought) if brought.exists() else None):
@@ -275,10 +277,8 @@ def _node_version(node: str) -> tuple[int, ...]:
     return tuple(int(part) for part in said[1:].split(".")[:2])
 
 
-def go_worker(folder: Path) -> list[str]:
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("worker.go needs Go, which this machine does not have")
+def go_worker(folder: Path, program: Program) -> list[str]:
+    go = program("go", "golang-go")
     subprocess.run([go, "build", "-o", str(folder / "worker"), str(WORKERS / "worker.go")], check=True)
     return [str(folder / "worker")]
 
@@ -292,9 +292,14 @@ def go_worker(folder: Path) -> list[str]:
     ],
 )
 def test_the_examples_in_other_languages_carry_out_runs_and_stop_when_asked(
-    built: Callable[[Path], list[str]], nodes: Nodes, sqlite_url: str, tmp_path: Path, crew: Any
+    built: Callable[[Path, Program], list[str]],
+    nodes: Nodes,
+    sqlite_url: str,
+    tmp_path: Path,
+    crew: Any,
+    program: Program,
 ):
-    command = built(tmp_path)
+    command = built(tmp_path, program)
     node = nodes.start(sqlite_url)
     divide = a_job(node, name="divide", job_type="divide", **QUICK)
     sleep = a_job(node, name="sleep", job_type="sleep", **QUICK)
