@@ -6,6 +6,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import datetime
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -75,10 +76,10 @@ def one_death(nodes: Nodes, url: str, point: str, sink: Sink) -> None:
     for run in sorted(ended, key=lambda run: run["id"]):
         lines[TENANTS[len([other for other in ended if other["id"] < run["id"]]) % len(TENANTS)]].append(run)
     for line in lines.values():
-        ends = [run["end_time"] for run in line]
+        times = [(datetime.fromisoformat(run["start_time"]), datetime.fromisoformat(run["end_time"])) for run in line]
+        ends = [end for _, end in times]
         assert ends == sorted(ends)
-        for before, after in itertools.pairwise(line):
-            assert before["end_time"] <= after["start_time"]
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(times))
 
 
 def started(nodes: Nodes, url: str, env: dict[str, str]) -> ServerNode:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import csv
 import http.client
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -27,6 +29,7 @@ from integration.test_several_hosts import caught_up, promote
 from noonbell.stores import postgres_pool
 from services import keeper, launch, probe, wait_until
 from services.launch import Unavailable
+from services.ports import reserved_port
 from services.probe import apart
 
 LOST = 4.0
@@ -86,7 +89,9 @@ class Standby(Topology):
             self.primary = servers.postgres()
         except FileNotFoundError as error:
             raise Unavailable(f"{error}: apt-get install --no-install-recommends postgresql") from error
-        self._ports = [launch.spare_port() for _ in range(self.fail_overs)]
+        # No other test may be given one of them before its standby is started.
+        self._reserved = contextlib.ExitStack()
+        self._ports = [self._reserved.enter_context(reserved_port()) for _ in range(self.fail_overs)]
         hosts = [self.primary.host, *(f"127.0.0.1:{port}" for port in self._ports)]
         self.stores = f"postgresql://postgres@{','.join(hosts)}/postgres"
         self.mend()
@@ -119,6 +124,9 @@ class Standby(Topology):
         apart(lambda: asyncio.run(promote(self.standby)))
         self.primary = self.standby
         return killed_at
+
+    def close(self) -> None:
+        self._reserved.close()
 
 
 def crash(server: PrivateServer) -> None:
@@ -199,6 +207,7 @@ class Pooled(Topology):
         self._behind.mend()
 
     def close(self) -> None:
+        self._behind.close()
         self._process.kill()
         self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -282,7 +291,10 @@ class Patroni(Topology):
     def _proxy(self, program: Path) -> None:
         port = launch.spare_port()
         checked = "check inter 1s fall 2 rise 1 on-marked-down shutdown-sessions port"
+        status = self._folder / "haproxy.sock"
         lines = [
+            "global",
+            f"  stats socket {status}",
             "defaults",
             "  mode tcp",
             "  timeout connect 2s",
@@ -297,6 +309,8 @@ class Patroni(Topology):
         (self._folder / "haproxy.cfg").write_text("\n".join([*lines, ""]))
         self._start("haproxy", str(program), "-db", "-f", str(self._folder / "haproxy.cfg"))
         self.stores = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        # Until it has asked both, HAProxy takes both for primaries.
+        wait_until(lambda: states_by(status) in (["UP", "DOWN"], ["DOWN", "UP"]), 60)
         wait_until(lambda: probe.refusal("postgres", str(self.stores)) is None, 60)
 
     def _start_member(self, number: int) -> None:
@@ -382,6 +396,20 @@ class Patroni(Topology):
         for number in range(2):
             self._kill_server(number)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def states_by(stats: Path) -> list[str]:
+    """What HAProxy says of each server behind it, at its socket for figures."""
+    try:
+        with socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(2)
+            link.connect(str(stats))
+            link.sendall(b"show stat\n")
+            told = b"".join(iter(lambda: link.recv(65536), b"")).decode()
+    except OSError:
+        return []
+    rows = csv.DictReader(told.removeprefix("# ").splitlines())
+    return [row["status"].partition(" ")[0] for row in rows if row["svname"] not in ("FRONTEND", "BACKEND")]
 
 
 @contextlib.contextmanager

@@ -131,13 +131,16 @@ async def until_it_writes(store: SqlStore, spec: TaskSpec) -> None:
 
 
 async def caught_up(primary: PrivateServer, standby: PrivateServer) -> None:
-    leading, following = await asyncpg.connect(primary.command.url), await asyncpg.connect(standby.command.url)
+    leading = await asyncpg.connect(primary.command.url)
     try:
         position = await leading.fetchval("select pg_current_wal_lsn()::text")
+    finally:
+        await leading.close()
+    following = await asyncpg.connect(standby.command.url)
+    try:
         while not await following.fetchval("select pg_last_wal_replay_lsn() >= $1::text::pg_lsn", position):
             await following.fetchval("select pg_sleep(0.02)")
     finally:
-        await leading.close()
         await following.close()
 
 
