@@ -200,6 +200,29 @@ def of_job(**more) -> report.Imported:
     return only(apscheduler.read_scheduler(SimpleNamespace(_pending_jobs=[(job_of(**more), "default", False)])))
 
 
+def test_what_a_job_leaves_to_its_scheduler_is_the_schedulers():
+    """A job that waits for the start of its scheduler has not been given the defaults of it yet."""
+    job = job_of()
+    for name in ("max_instances", "misfire_grace_time", "coalesce"):
+        delattr(job, name)
+
+    def of_scheduler(**defaults) -> report.Imported:
+        pending = [(job, "default", False)]
+        return only(apscheduler.read_scheduler(SimpleNamespace(_pending_jobs=pending, _job_defaults=defaults)))
+
+    given = of_scheduler(max_instances=3, misfire_grace_time=60, coalesce=False)
+    assert (given.task["max_concurrency"], given.task["misfire_grace_seconds"]) == (3, 60)
+    assert any("coalesce" in change for change in given.changes)
+    unlimited = of_scheduler(misfire_grace_time=None, coalesce=True)
+    assert (unlimited.task["max_concurrency"], unlimited.task["misfire_policy"]) == (1, "FIRE_ONCE")
+    assert of_scheduler().task["misfire_grace_seconds"] == 1, "what APScheduler itself has"
+
+
+def test_a_method_of_an_object_comes_over_without_its_object_and_that_is_named():
+    assert any("object" in change for change in of_job(func=SimpleNamespace().__repr__).changes)
+    assert not any("object" in change for change in of_job(func=checked).changes)
+
+
 def trigger_named(kind: str, **fields):
     return type(kind, (SimpleNamespace,), {})(**fields)
 

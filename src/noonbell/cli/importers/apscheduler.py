@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, Final
 
 import click
@@ -41,12 +41,15 @@ from noonbell.errors import ScheduleError
 from noonbell.when.zones import find
 
 _FROM_MONDAY: Final = (*WEEKDAYS[1:], WEEKDAYS[0])
+_DEFAULTS: Final = {"max_instances": 1, "misfire_grace_time": 1, "coalesce": True}
+"""Of APScheduler 3. A scheduler may have others, and gives them to its jobs when it starts."""
 _ORDINALS: Final = {"1st": 1, "2nd": 2, "3rd": 3, "4th": 4, "5th": 5}
 
 
 def read_scheduler(scheduler: Any) -> Iterator[Imported]:
     """The jobs that it holds in memory, and an entry that is refused for each store of pickles."""
     jobs = [job for job, *_ in getattr(scheduler, "_pending_jobs", ())]
+    defaults = {**_DEFAULTS, **getattr(scheduler, "_job_defaults", {})}
     for alias, store in getattr(scheduler, "_jobstores", {}).items():
         if type(store).__name__ == "MemoryJobStore":
             jobs += store.get_all_jobs()
@@ -56,11 +59,12 @@ def read_scheduler(scheduler: Any) -> Iterator[Imported]:
                 said, said, refused="holds pickles, which are never read: see `noonbell import apscheduler -h`"
             )
     yield from read_entries(
-        (f"job {number}", f"{job.id}: {job.trigger}", partial(_task, job)) for number, job in enumerate(jobs, 1)
+        (f"job {number}", f"{job.id}: {job.trigger}", partial(_task, job, defaults))
+        for number, job in enumerate(jobs, 1)
     )
 
 
-def _task(job: Any, found: Findings) -> dict[str, Any]:
+def _task(job: Any, defaults: Mapping[str, Any], found: Findings) -> dict[str, Any]:
     reference = getattr(job, "func_ref", None)
     if not reference:
         raise Refused("its function has no name that a worker could find; move it to the top of a module")
@@ -75,19 +79,20 @@ def _task(job: Any, found: Findings) -> dict[str, Any]:
     if next_at is not None and _kind(job.trigger) == "IntervalTrigger":
         task["schedule"]["anchor"] = _moment(next_at - job.trigger.interval)
     say_time_limit(task, found)
-    most = getattr(job, "max_instances", 1)
+    most, grace, coalesce = (getattr(job, name, defaults[name]) for name in _DEFAULTS)
     task["max_concurrency"] = most
     task["concurrency_policy"] = "SKIP"
-    grace = getattr(job, "misfire_grace_time", 1)
     if grace is None:
-        task["misfire_policy"] = "FIRE_ONCE" if getattr(job, "coalesce", False) else "FIRE_NOW"
+        task["misfire_policy"] = "FIRE_ONCE" if coalesce else "FIRE_NOW"
     else:
         task["misfire_grace_seconds"] = int(grace)
         task["misfire_policy"] = "SKIP"
-        if not getattr(job, "coalesce", True):
+        if not coalesce:
             found.changes.append(EACH_LATE_SLOT)
     if next_at is None and hasattr(job, "next_run_time"):
         task["status"] = "DISABLED"
+    if not isinstance(getattr(getattr(job, "func", None), "__self__", type), type | ModuleType):
+        found.changes.append("is a method of an object: only its name comes over, and the handler has no object")
     if getattr(job, "executor", "default") != "default":
         found.changes.append(f"the executor {job.executor!r} is left out: a worker carries it out")
     return task
