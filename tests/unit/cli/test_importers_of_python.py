@@ -155,6 +155,49 @@ def test_settings_of_celery_are_found_however_they_are_set(text):
     assert (entry.task["name"], entry.task["timezone"]) == ("a", "Europe/Rome")
 
 
+SETTINGS = """
+from celery import Celery
+app = Celery("shop")
+app.conf.task_default_queue = "mail"
+app.conf.task_time_limit = 60
+app.conf.task_routes = {"shop.b": {"queue": "reports"}, "pay.*": "cards", "odd.*": {"exchange": "x"}}
+app.conf.beat_schedule = {
+    "a": {"task": "shop.a", "schedule": 30},
+    "b": {"task": "shop.b", "schedule": 30},
+    "c": {"task": "pay.c", "schedule": 30, "options": {"time_limit": 5}},
+    "d": {"task": "shop.b", "schedule": 30, "options": {"queue": "x", "soft_time_limit": 5}},
+    "e": {"task": "odd.e", "schedule": 30},
+}
+"""
+
+
+def test_queues_and_time_limits_of_a_module_of_celery_hold_for_entries_without_their_own():
+    entries = list(checked(celery_beat.read_module(SETTINGS, None)))
+    assert [(one.task["queue"], one.task["timeout_seconds"]) for one in entries] == [
+        *(("mail", 60), ("reports", 60), ("cards", 5), ("x", 60), ("mail", 60))
+    ]
+    assert [entry.changes for entry in entries] == [
+        *([], [], [], ["the option soft_time_limit is left out"]),
+        ["its route in task_routes is left out: exchange"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("task_routes = [route]", "task_routes"),
+        ("CELERY_TASK_ROUTES = settings.ROUTES", "CELERY_TASK_ROUTES"),
+        ("task_default_queue = queue_of(env)", "task_default_queue"),
+        ("task_time_limit = LIMIT", "task_time_limit"),
+        ("task_annotations = {'t': {'rate_limit': '10/s'}}", "task_annotations"),
+        ("CELERYD_TASK_SOFT_TIME_LIMIT = 50", "CELERYD_TASK_SOFT_TIME_LIMIT"),
+    ],
+)
+def test_a_setting_of_celery_that_is_not_carried_over_is_named(line, named):
+    entry = only(celery_beat.read_module(f"beat_schedule = {{'a': {{'task': 't', 'schedule': 30}}}}\n{line}\n", "UTC"))
+    assert any(change.startswith(f"{named} is ") for change in entry.changes), entry.changes
+
+
 def test_the_zone_of_a_machine_has_to_be_named():
     text = "enable_utc = False\nbeat_schedule = {'a': {'task': 't', 'schedule': 60}}"
     with pytest.raises(ValueError, match="give --tz"):

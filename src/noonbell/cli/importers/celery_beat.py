@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -32,6 +33,15 @@ from noonbell.when.zones import find
 
 _SCHEDULES: Final = ("beat_schedule", "CELERY_BEAT_SCHEDULE", "CELERYBEAT_SCHEDULE")
 _ZONES: Final = ("timezone", "CELERY_TIMEZONE")
+_QUEUES: Final = ("task_default_queue", "CELERY_TASK_DEFAULT_QUEUE", "CELERY_DEFAULT_QUEUE")
+_LIMITS: Final = ("task_time_limit", "CELERY_TASK_TIME_LIMIT", "CELERYD_TASK_TIME_LIMIT")
+_ROUTES: Final = ("task_routes", "CELERY_TASK_ROUTES", "CELERY_ROUTES")
+_LEFT_OUT: Final = (
+    *("task_soft_time_limit", "CELERY_TASK_SOFT_TIME_LIMIT", "CELERYD_TASK_SOFT_TIME_LIMIT"),
+    *("task_annotations", "CELERY_TASK_ANNOTATIONS", "CELERY_ANNOTATIONS"),
+    *("task_default_rate_limit", "CELERY_TASK_DEFAULT_RATE_LIMIT", "CELERY_DEFAULT_RATE_LIMIT"),
+)
+"""Settings that say something of every task, and have no counterpart in a file of tasks."""
 _CRONTAB: Final = ("minute", "hour", "day_of_week", "day_of_month", "month_of_year")
 
 
@@ -213,11 +223,59 @@ def read_module(text: str, zone: str | None, name: str = "tasks") -> Iterator[Im
         entries = [entry for part in parts for entry in module.items(part)]
     except _NotLiteral as error:
         raise ValueError(f"its schedule is {error}, which is not written out") from None
-    readers = [
+    readers: list[tuple[str, Callable[[Findings], dict[str, Any]]]] = [
         *((ast.unparse(key), partial(_entry, module, key, value, zone)) for key, value in entries),
         *((ast.unparse(call), partial(_periodic, module, call, zone, name)) for call in module.periodic),
     ]
-    return read_entries((f"entry {number}", source, read) for number, (source, read) in enumerate(readers, 1))
+    rest = _TaskSettings(module)
+    return read_entries(
+        (f"entry {number}", source, partial(rest.complete, read)) for number, (source, read) in enumerate(readers, 1)
+    )
+
+
+class _TaskSettings:
+    """What the module says of all tasks, for those that do not say it themselves: queue, routes, time limit."""
+
+    def __init__(self, module: _Module) -> None:
+        self._unread = [f"{name} is left out" for name in _LEFT_OUT if name in module.named]
+        self._queue: str | None = self._setting(module, _QUEUES, str)
+        self._limit: float | None = self._setting(module, _LIMITS, (int, float))
+        self._routes: dict[str, Any] = self._setting(module, _ROUTES, dict) or {}
+
+    def _setting(self, module: _Module, names: tuple[str, ...], kind: Any) -> Any:
+        name = next((each for each in names if each in module.named), None)
+        if name is None:
+            return None
+        try:
+            value = module.value(module.named[name])
+        except (_NotLiteral, Refused):
+            value = ...
+        if value is None or isinstance(value, kind):
+            return value
+        self._unread.append(f"{name} is not written out in a way that is known here, and is left out")
+        return None
+
+    def complete(self, read: Callable[[Findings], dict[str, Any]], found: Findings) -> dict[str, Any]:
+        task = read(found)
+        found.changes += self._unread
+        if "queue" not in task and (queue := self._route(task["job_type"], found) or self._queue):
+            task["queue"] = queue
+        if self._limit is not None:
+            task.setdefault("timeout_seconds", self._limit)
+        say_time_limit(task, found)
+        return task
+
+    def _route(self, job_type: str, found: Findings) -> str | None:
+        """Its own name goes before patterns, and of those the first."""
+        named = (job_type, *(pattern for pattern in self._routes if fnmatchcase(job_type, str(pattern))))
+        route = next((self._routes[each] for each in named if each in self._routes), None)
+        if route is None or isinstance(route, str):
+            return route
+        given = dict(route) if isinstance(route, dict) else {str(route): ""}
+        queue = given.pop("queue", None)
+        if given:
+            found.changes.append(f"its route in task_routes is left out: {', '.join(map(str, given))}")
+        return str(queue) if queue is not None else None
 
 
 def _is_local(module: _Module) -> bool:
@@ -287,7 +345,7 @@ def _built(
     zone: str,
     found: Findings,
 ) -> dict[str, Any]:
-    task = {
+    return {
         "name": name,
         "timezone": zone,
         "job_type": job_type,
@@ -296,8 +354,6 @@ def _built(
         **_options(options, found),
         **_POLICY,
     }
-    say_time_limit(task, found)
-    return task
 
 
 _POLICY: Final = {"misfire_policy": "FIRE_ONCE", "retry_policy": {"max_retries": 0}}
@@ -369,6 +425,8 @@ def _options(options: Mapping[str, Any], found: Findings) -> dict[str, Any]:
                 fields["queue"] = value
             case "expires", int() | float() if value >= 1:
                 fields["expires_in_seconds"] = int(value)
+            case "time_limit", int() | float() if value > 0:
+                fields["timeout_seconds"] = value
             case "priority", int():
                 fields["priority"] = value
                 found.changes.append(f"priority {value}: the higher one is first here, on every broker it was not")
