@@ -171,18 +171,16 @@ class TargetKind(msgspec.Struct, frozen=True, kw_only=True):
     """The field that says what is called: a task with it and without an `exec_type` is of this kind."""
     fields: Mapping[str, Any]
     """Fields that tasks of other kinds cannot have, each with its default."""
-    not_for_others: str
-    """What is wrong with such a field in a task of another kind."""
     queue: str
     """Where its runs wait, unless a task names another queue."""
-    has_own_queue: bool
+    has_own_queue: bool = False
     """Only workers of the server claim from `queue`: no task names another one, and no other kind's task names this one."""
-    timeout_seconds: float
-    max_retries: int
-    max_concurrency: int | None
-    takes_overrides: bool
+    timeout_seconds: float = 10
+    max_retries: int = 0
+    max_concurrency: int | None = 1
+    takes_overrides: bool = False
     """A run may bring a body of its own, or ask for a callback."""
-    is_message: bool
+    is_message: bool = False
     """A run is a message that a handler processes; else it is a call of a server."""
     kill_point: str
     """The failpoint between the end of an attempt and its settlement."""
@@ -194,6 +192,8 @@ class TargetKind(msgspec.Struct, frozen=True, kw_only=True):
     """What brings it: `pip install 'noonbell[EXTRA]'`."""
     shared_fields: tuple[str, ...] = ()
     """Fields of another kind that its tasks have as well."""
+    not_for_others: str = "is for tasks of exec_type {kind}, and this one is {exec_type}; leave one of the two out"
+    """What is wrong with a field of its own in a task of another kind."""
 
     def lacks_client(self) -> bool:
         """Whether its runs cannot be carried out by this installation."""
@@ -232,11 +232,7 @@ HTTP: Final = TargetKind(
     not_for_others="is for HTTP targets, and this task is a {exec_type}; leave it out",
     queue=HTTP_QUEUE,
     has_own_queue=True,
-    timeout_seconds=10,
-    max_retries=0,
-    max_concurrency=1,
     takes_overrides=True,
-    is_message=False,
     kill_point="K6",
 )
 JOBS: Final = TargetKind(
@@ -244,13 +240,10 @@ JOBS: Final = TargetKind(
     exec_types=(ExecType.JOB,),
     named_by="job_type",
     fields=_with_defaults("job_type"),
-    not_for_others="is for tasks of exec_type JOB, and this one is {exec_type}; leave one of the two out",
     queue="default",
-    has_own_queue=False,
     timeout_seconds=300,
     max_retries=3,
     max_concurrency=None,
-    takes_overrides=False,
     is_message=True,
     kill_point="K12",
 )
@@ -259,14 +252,8 @@ FLOWS: Final = TargetKind(
     exec_types=(ExecType.FLOW,),
     named_by="steps",
     fields={"steps": ()},
-    not_for_others="is for tasks of exec_type FLOW, and this one is {exec_type}; leave one of the two out",
     queue=HTTP_QUEUE,
-    has_own_queue=False,
     timeout_seconds=0,
-    max_retries=0,
-    max_concurrency=1,
-    takes_overrides=False,
-    is_message=False,
     kill_point="K16",
 )
 """No target carries out its runs: the claim of a run starts the first steps, and the end of each step the next ones. So any
@@ -276,14 +263,8 @@ COMMANDS: Final = TargetKind(
     exec_types=(ExecType.COMMAND,),
     named_by="command",
     fields=_with_defaults("command", "shell", "env", "cwd", "user", "ok_codes"),
-    not_for_others="is for tasks of exec_type COMMAND, and this one is {exec_type}; leave one of the two out",
     queue="default",
-    has_own_queue=False,
     timeout_seconds=3_600,
-    max_retries=0,
-    max_concurrency=1,
-    takes_overrides=False,
-    is_message=False,
     kill_point="K30",
     claimed_as=COMMAND_TYPE,
 )
@@ -296,14 +277,11 @@ def _broker(exec_type: ExecType, client: str) -> TargetKind:
         exec_types=(exec_type,),
         named_by=name.lower(),
         fields=_with_defaults(name.lower()),
-        not_for_others=f"is for tasks of exec_type {name}, and this one is {{exec_type}}; leave one of the two out",
         queue=f"target:{name.lower()}",
         has_own_queue=True,
-        timeout_seconds=10,
         max_retries=3,
         max_concurrency=None,
         takes_overrides=True,
-        is_message=False,
         kill_point="K33",
         client=client,
         extra=name.lower(),
@@ -322,14 +300,8 @@ GRPC: Final = TargetKind(
     exec_types=(ExecType.GRPC,),
     named_by="grpc",
     fields=_with_defaults("grpc"),
-    not_for_others="is for tasks of exec_type GRPC, and this one is {exec_type}; leave one of the two out",
     queue="target:grpc",
     has_own_queue=True,
-    timeout_seconds=10,
-    max_retries=0,
-    max_concurrency=1,
-    takes_overrides=False,
-    is_message=False,
     kill_point="K6",
     shared_fields=("callback_timeout_sec",),
     client="grpc_reflection",

@@ -309,7 +309,7 @@ def _check_target(given: Mapping[str, Any], values: dict[str, Any], at: ReadCont
             if name in kind.shared_fields:
                 continue
             if given.get(name) not in usual:
-                at.wrong(name, other.not_for_others.format(exec_type=exec_type))
+                at.wrong(name, other.not_for_others.format(kind=other.name, exec_type=exec_type))
             values.pop(name, None)
     _check_queue(kind, given, values, at)
     if kind.name in _TARGET_RULES:
