@@ -2,7 +2,8 @@
 
 The filter bar reads `status:failed label:team=billing night`: known keys become the parameters of the API, everything
 else is searched for in names. What is done with the rows that are ticked is done in the answer; all that a filter finds is
-changed by a bulk operation (`web.bulk`).
+changed by a bulk operation (`web.bulk`). Views that are saved for everyone are found at their list; a browser keeps its own
+besides (`static/lists.js`).
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ from noonbell.errors import InvalidArgument, Sentence
 from noonbell.fields import from_query
 from noonbell.fields.kinds import read_moment
 from noonbell.fields.problems import ReadContext
+from noonbell.model.view import SavedView, ViewedList
 from noonbell.service.bulk_operations import BulkStep, Left
 from noonbell.service.translation import Translator, catalogue
+from noonbell.service.views import of_list
 from noonbell.web.context import PageContext, merged, one_of
+from noonbell.web.page import post
 from noonbell.when import zones
 
 _WORD: Final = re.compile(r'(?:(?P<key>[a-z_]+):)?(?P<value>"[^"]*"|[^\s"]*"[^"]*"|\S+)', re.IGNORECASE)
@@ -333,3 +337,39 @@ def check_number(ctx: PageContext, given: dict[str, str], number: int) -> None:
     """What cannot be taken back is confirmed by typing how many it is."""
     if given.get("confirm", "").strip() != str(number):
         raise InvalidArgument.field("confirm", ctx.words("bulk.type_number", n=number))
+
+
+@dataclass(frozen=True, slots=True)
+class ListViews:
+    shared: list[SavedView]
+    """Empty for a token with a scope: filters name tasks and labels of others."""
+    here: str
+    """The query of the list that is shown."""
+
+
+async def shared_views(ctx: PageContext, room: ViewedList) -> ListViews:
+    return ListViews(await ctx.services.views.all(room) if ctx.sees_all else [], of_list(ctx.request.url.query))
+
+
+async def save_view(ctx: PageContext) -> Response:
+    given = await ctx.fields()
+    saved = await ctx.services.views.save(
+        given.get("list", ""), given.get("name", "").strip(), {"query": given.get("query", "")}, by=ctx.actor
+    )
+    ctx.subject, ctx.details = _view_subject(saved.list, saved.name), {"query": saved.query}
+    return ctx.done(ctx.words("views.saved", name=saved.name), go=f"/{saved.list}?{saved.query}")
+
+
+async def remove_view(ctx: PageContext) -> Response:
+    given = await ctx.fields()
+    room, name = given.get("list", ""), given.get("name", "")
+    await ctx.services.views.remove(room, name)
+    ctx.subject = _view_subject(room, name)
+    return ctx.done(ctx.words("views.removed", name=name), go=f"/{room}?{of_list(given.get('query', ''))}")
+
+
+def _view_subject(room: str, name: str) -> str:
+    return f"/views/{room}/{name.replace('/', '%2F')}"
+
+
+PAGES: Final = [post("/views", save_view, "save_view"), post("/views/remove", remove_view, "remove_view")]

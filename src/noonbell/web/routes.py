@@ -12,6 +12,7 @@ from noonbell.web import (
     bulk,
     calendars,
     calls,
+    lists,
     login,
     overview,
     queues,
@@ -28,7 +29,6 @@ from noonbell.web import (
     task_list,
     task_page,
     timeline,
-    views,
 )
 from noonbell.web.context import Deps
 from noonbell.web.page import PageRoute, page_routes
@@ -40,7 +40,7 @@ PAGES: Final[tuple[PageRoute, ...]] = (
     *task_page.PAGES,
     *run_form.PAGES,
     *bulk.PAGES,
-    *views.PAGES,
+    *lists.PAGES,
     *run_list.PAGES,
     *run_page.PAGES,
     *run_compare.PAGES,

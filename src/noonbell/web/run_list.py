@@ -20,7 +20,7 @@ from noonbell.service.filters import RunFilter, RunList, from_the_top, read_run_
 from noonbell.service.runs import BULK_LIMIT, EXPORT_FORMATS, exported
 from noonbell.service.scope import ScopeRule
 from noonbell.service.translation import error_words
-from noonbell.web import bulk, lists, views
+from noonbell.web import bulk, lists
 from noonbell.web.context import PageContext, one_of
 from noonbell.web.page import get, post
 
@@ -81,7 +81,7 @@ async def show_runs(ctx: PageContext) -> Response:
         under_way=await ctx.services.store.bulk_under_way() if ctx.sees_all else 0,
         density=lists.density(ctx),
         sort=lists.NEWEST_FIRST if query is None else query.sort,
-        views=await views.of(ctx, ViewedList.RUNS),
+        views=await lists.shared_views(ctx, ViewedList.RUNS),
         copies=lists.copies(ctx, "runs", {**filters.active, **_sorted(query)}),
         elsewhere=await _elsewhere(ctx, filters, query) if not runs and is_over else [],
         waiting=await _waiting(ctx, filters, query) if not runs else None,

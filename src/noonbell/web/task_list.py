@@ -27,7 +27,7 @@ from noonbell.service.filters import TaskFilter, TaskList, read_task_query
 from noonbell.service.scope import ScopeRule
 from noonbell.service.task_files import Applying, escaped, filled, written
 from noonbell.service.translation import error_words
-from noonbell.web import bulk, charts, explanation, following, i18n, lists, views
+from noonbell.web import bulk, charts, explanation, following, i18n, lists
 from noonbell.web.context import PageContext, as_json
 from noonbell.web.forms import number_or_text, read_box, read_yaml, write_yaml
 from noonbell.web.page import get, post
@@ -71,7 +71,7 @@ async def show_tasks(ctx: PageContext) -> Response:
         pager=lists.pager_by_number(filters.query, query.page if query else 1, page.total),
         total=page.total or 0,
         elsewhere=await _elsewhere(ctx, filters, query) if filters.active and not page.items else [],
-        views=await views.of(ctx, ViewedList.TASKS),
+        views=await lists.shared_views(ctx, ViewedList.TASKS),
         copies=lists.copies(ctx, "tasks", filters.active),
         server=server_address(ctx),
         exactly=lambda at: exactly(ctx, at),

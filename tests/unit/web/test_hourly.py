@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from noonbell.clock import SECOND, Instant
 from noonbell.model.rollup import HOUR, Fact, Figures, RollUp, stretch_of
-from noonbell.web.hourly import HOURS, day_of
+from noonbell.web.queues import HOURS, day_of
 
 NOW = Instant(1_000 * HOUR.length + HOUR.length // 2)
 
