@@ -219,7 +219,7 @@ CONFIG = "store: {url: 'STORE'}\n"
 JOB = "noonbell task create {} --set job_type={}"
 
 SCENES = {
-    "docs/how-to/alerts.md": PageScene(before={"curl -X POST": [CHANNEL]}),
+    "docs/how-to/alerts.md": PageScene(before={"noonbell alert test": [CHANNEL]}),
     "docs/how-to/auth.md": PageScene(
         files={"noonbell.yaml": CONFIG},
         before={"noonbell audit": ["noonbell audit --config noonbell.yaml"]},
