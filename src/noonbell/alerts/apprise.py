@@ -57,7 +57,7 @@ def body_of(message: Mapping[str, Any]) -> str:
 
 def check(channel: Channel, at: ReadContext) -> None:
     if "://" not in channel.url:
-        at.wrong("url", "is missing or wrong; expected an address that apprise reads")
+        at.wrong("url", "is missing or wrong; expected an address that Apprise supports")
 
 
 def shown_url(url: str) -> str:

@@ -86,7 +86,7 @@ def read_channel(given: Mapping[str, Any], there: Channel | None) -> Channel:
         secret = there.secret if asked.secret == MASK else asked.secret
         channel = msgspec.structs.replace(channel, url=url, secret=secret)
         if asked.secret == MASK and KINDS[channel.kind].sends_secret and _server(channel) != _server(there):
-            at.wrong("secret", "is kept from another server; write its value anew, or leave it out")
+            at.wrong("secret", "is not sent to another server; enter it again, or leave it out")
     kind = KINDS[channel.kind]
     channel = kind.tidy(channel if channel.url else msgspec.structs.replace(channel, url=kind.default_url))
     _check_kind(kind, channel, at)
@@ -125,7 +125,7 @@ def _check_headers(headers: Mapping[str, str], at: ReadContext) -> None:
     for name, text in headers.items():
         is_ours = name.lower() in OWNED_HEADERS or is_of_the_connection(name)
         if is_ours or _TOKEN.fullmatch(name) is None or not text.isprintable():
-            at.wrong(name[:60], "is not a header of one line that a channel may set")
+            at.wrong(name[:60], "is not a one-line header that a channel can set")
         elif is_sealed(text):
             at.wrong(name[:60], _SEALED)
 

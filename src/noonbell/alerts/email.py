@@ -168,7 +168,7 @@ def check(channel: Channel, at: ReadContext) -> None:
             "url", "is missing or wrong; expected smtp://HOST:PORT or smtps://HOST:PORT; the password is the secret"
         )
     if channel.secret is not None and not channel.secret.isascii():
-        at.wrong("secret", "has characters that are not ASCII; a mail server accepts no others")
+        at.wrong("secret", "has characters that are not ASCII; mail servers accept ASCII only")
     if channel.sender is None or _ADDRESS.fullmatch(channel.sender) is None:
         at.wrong("sender", "is missing or wrong; expected an e-mail address")
     if not channel.to:

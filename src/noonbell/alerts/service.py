@@ -335,7 +335,7 @@ class Alerts:
         known = await self._store.alert_rules()
         if any(each.name == rule.name for each in known):
             raise AlreadyExists(
-                Sentence("there is a rule {name} already", name=repr(rule.name)), details={"name": "is taken"}
+                Sentence("a rule named {name} already exists", name=repr(rule.name)), details={"name": "is taken"}
             )
         if len(known) >= MOST_RULES:
             raise InvalidState(f"there are {len(known)} rules, and at most {MOST_RULES} can be; name more tasks in one")
@@ -382,7 +382,7 @@ class Alerts:
         known = await self._store.alert_channels()
         if any(each.name == channel.name for each in known):
             raise AlreadyExists(
-                Sentence("there is a channel {name} already", name=repr(channel.name)), details={"name": "is taken"}
+                Sentence("a channel named {name} already exists", name=repr(channel.name)), details={"name": "is taken"}
             )
         if len(known) >= MOST_CHANNELS:
             raise InvalidState(f"there are {len(known)} channels, and at most {MOST_CHANNELS} can be; remove one first")

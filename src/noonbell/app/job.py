@@ -383,7 +383,7 @@ class Published(Generic[R]):
         """ConcurrencyLimit if the run was refused."""
         if self._answer.run_id is None:
             raise ConcurrencyLimit(
-                f"task {self._job.name!r} is at its limit and takes no further run ({self._answer.reason})",
+                f"task {self._job.name!r} is at its limit and accepts no more runs ({self._answer.reason})",
                 details={"reason": self._answer.reason},
             )
         return self._answer.run_id

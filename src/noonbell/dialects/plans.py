@@ -252,7 +252,7 @@ def repeat_of(plan: Mapping[str, Any]) -> int | None:
 
 def _check_station(station: str, at: ReadContext) -> None:
     if station != station.strip():
-        at.expected("station", station, "a name without a blank at its ends")
+        at.expected("station", station, "a name without spaces at its start or end")
     elif station in OWN_QUEUES:
         kind = OWN_QUEUES[station].name
         at.wrong("station", f"is {station!r}; that queue is for {kind} targets, expected another one")

@@ -139,7 +139,7 @@ class RateLimit(msgspec.Struct, frozen=True, kw_only=True):
             "In any stretch of this length.",
             ge=0.001,
             le=2_592_000,
-            missing="the length of the stretch in seconds",
+            missing="the length of the period in seconds",
             examples=[60.0],
         ),
     ]

@@ -195,7 +195,7 @@ class After(msgspec.Struct, frozen=True, kw_only=True):
             min_length=1,
             max_length=MOST_UPSTREAMS,
             expected=f"a list of 1 to {MOST_UPSTREAMS} tasks",
-            missing="the tasks that go before",
+            missing="the tasks to run after",
             examples=[[{"task": "extract", "on": "success"}]],
         ),
     ]

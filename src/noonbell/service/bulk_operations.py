@@ -199,7 +199,7 @@ def _check(asked: BulkStart, given: Mapping[str, Any], at: ReadContext) -> None:
             at.wrong("all", "takes every one, and there is a filter; expected one of the two")
     if asked.kind is BulkKind.CHANGE_TASKS:
         if asked.change is None or not _named(asked.change):
-            at.wrong("change", "is missing or empty; expected what is to be changed")
+            at.wrong("change", "is missing or empty; expected the changes to make")
     elif asked.change is not None:
         at.wrong("change", "is for change_tasks; leave it out")
 

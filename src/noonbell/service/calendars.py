@@ -307,7 +307,7 @@ class Calendars:
             if problem is not None:
                 at.wrong("ical.url", problem)
         if body.ics is not None and (spec.ical is not None or body.ical_days is not None):
-            at.wrong("ics", "is given beside `ical` or `ical_days`; expected one of them")
+            at.wrong("ics", "cannot be combined with `ical` or `ical_days`; expected one of them")
         at.problems.finish()
         if body.ics is not None:
             days = await self._days_of(body.ics.encode(), "ics")

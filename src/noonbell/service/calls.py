@@ -195,9 +195,9 @@ class Calls:
                 self._check_url(name, url, at)
         check_http_headers(asked.headers, ReadContext(at.problems, at.name_of("headers")))
         if asked.run_at is not None and asked.delay_seconds is not msgspec.UNSET:
-            at.wrong("run_at", "says when, and so does delay_seconds; expected one of the two")
+            at.wrong("run_at", "cannot be combined with delay_seconds; expected one of the two")
         if asked.concurrency_key is None and given.get("max_per_key") is not None:
-            at.wrong("max_per_key", "needs a concurrency_key: it is about the calls that share one")
+            at.wrong("max_per_key", "requires concurrency_key: it limits the calls that share one")
         if asked.body is not None and _size(asked.body) > LONGEST_BODY:
             at.wrong("body", Sentence("has more than {most} bytes", most=LONGEST_BODY))
         if len(msgspec.json.encode(asked.labels)) > MOST_BYTES:
@@ -212,7 +212,7 @@ class Calls:
             delay = 0 if call.delay_seconds is msgspec.UNSET else call.delay_seconds
             due_at = max(call.run_at or now, Instant(now + round(delay * SECOND)))
             if (call.expires_at or now) <= due_at:
-                at.wrong("expires_at", "is over when the call is due; expected a later time")
+                at.wrong("expires_at", "is before the call is due; expected a later time")
 
     def _check_url(self, name: str, url: str, at: ReadContext) -> None:
         expected = url_problem(url)

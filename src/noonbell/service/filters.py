@@ -234,7 +234,7 @@ async def run_query(found: RunFilter, store: Store, at: ReadContext, task_id: Ta
     if found.since is not None and found.until is not None and found.until < found.since:
         at.wrong("to", "is before from")
     if found.step is not None and found.parent_id is None:
-        at.wrong("step", "is of no use without parent_id, the run of the flow")
+        at.wrong("step", "requires parent_id, the run of the flow")
     return RunQuery(
         task_id=await _task_id(found.task, store) if task_id is None else task_id,
         status=found.status,
@@ -258,7 +258,7 @@ async def run_query(found: RunFilter, store: Store, at: ReadContext, task_id: Ta
 
 def _paging(found: TaskList | RunList, at: ReadContext) -> dict[str, Any]:
     if found.cursor is not None and not _is_cursor(found.cursor, found.sort.removeprefix("-")):
-        at.wrong("cursor", "is not one that was handed out here")
+        at.wrong("cursor", "is not a cursor of this list")
     return {name: getattr(found, name) for name in ("page", "page_size", "cursor", "sort")}
 
 

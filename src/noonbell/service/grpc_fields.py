@@ -95,7 +95,7 @@ def check_grpc(values: Mapping[str, Any], at: ReadContext, _check_template: Any)
         inner.expected("address", call.address, str(problem))
     else:
         if call.tls is not None and not address.is_tls:
-            inner.wrong("tls", "is set, and a grpc:// address is without TLS; expected grpcs://, or no tls")
+            inner.wrong("tls", "is set, but grpc:// addresses do not use TLS; expected grpcs://, or no tls")
     _check_metadata(call.metadata, ReadContext(at.problems, inner.name_of("metadata")))
     if call.tls is not None:
         _check_tls(call.tls, ReadContext(at.problems, inner.name_of("tls")))
@@ -121,7 +121,7 @@ def _metadata_problem(name: Any, value: Any) -> str | None:
     if not isinstance(value, str) or len(value) > LONGEST_VALUE:
         return f"has a value that is not a text of at most {LONGEST_VALUE} characters"
     if value == MASK:
-        return "has the mask that answers show as its value; expected the value itself"
+        return "has the mask shown in place of secrets as its value; expected the value itself"
     if is_sealed(value):
         return "is sealed, and no key of secrets.key_file opens it; expected the value itself"
     if name.endswith(BINARY):
@@ -137,11 +137,11 @@ def _check_tls(tls: GrpcTls, at: ReadContext) -> None:
     for name in ("ca", "cert", "key"):
         text = getattr(tls, name)
         if text == MASK:
-            at.wrong(name, "is the mask that answers show; expected the text itself")
+            at.wrong(name, "is the mask shown in place of secrets; expected the text itself")
         elif text is not None and is_sealed(text):
             at.wrong(name, "is sealed, and no key of secrets.key_file opens it; expected the text itself")
         elif text is not None and "-----BEGIN " not in text:
-            at.wrong(name, "is no PEM text; expected one that begins with -----BEGIN")
+            at.wrong(name, "is not PEM text; expected text that begins with -----BEGIN")
     if (tls.cert is None) != (tls.key is None):
         at.wrong("key" if tls.key is None else "cert", "is missing; expected cert and key together")
 

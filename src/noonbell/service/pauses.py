@@ -119,7 +119,7 @@ def read_pause(
     asked = read_into(TaskPauseWrite, given, at)
     until = asked.until
     if until is not None and asked.for_seconds is not None:
-        at.wrong("until", "is given beside for_seconds; expected one of them")
+        at.wrong("until", "cannot be combined with for_seconds; expected one of them")
     elif until is not None and not now < until <= now + LONGEST * SECOND:
         at.wrong("until", "is not within the next 366 days; expected a moment that is still to come")
     at.problems.finish()

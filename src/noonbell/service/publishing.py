@@ -158,7 +158,7 @@ class Publishing:
         if published.outcome is PublishOutcome.REFUSED:
             raise ConcurrencyLimit(
                 Sentence(
-                    "task {task} is at its limit and takes no further run ({reason})",
+                    "task {task} is at its limit and accepts no more runs ({reason})",
                     task=task_id,
                     reason=published.reason,
                 ),
@@ -241,7 +241,7 @@ def read_publication(
 ) -> Publication:
     """What a caller asks for; problems are left with `at`."""
     if asked.run_at is not None and asked.delay_seconds is not msgspec.UNSET:
-        at.wrong("run_at", "says when, and so does delay_seconds; expected one of the two")
+        at.wrong("run_at", "cannot be combined with delay_seconds; expected one of the two")
     if asked.key is not None and asked.key.startswith(DEDUPE_PREFIX):
         at.wrong("key", f"begins with {DEDUPE_PREFIX!r}, as those of dedupe do; expected another one")
     if asked.key is None and asked.update_waiting:
@@ -276,7 +276,7 @@ def read_publication(
 def _check_dedupe(asked: Trigger, rule: Dedupe, at: ReadContext) -> None:
     is_key, within = rule.mode is DedupeMode.KEY, ReadContext(at.problems, at.name_of("dedupe"))
     if asked.key is not None:
-        at.wrong("dedupe", "has a key of its own, and there is a key beside it; expected one of the two")
+        at.wrong("dedupe", "has its own key, and key is given too; expected one of the two")
     if is_key and rule.seconds is not None:
         within.wrong("seconds", "is for throttle and debounce; a key counts until its run is final")
     if not is_key and rule.seconds is None:
@@ -284,7 +284,7 @@ def _check_dedupe(asked: Trigger, rule: Dedupe, at: ReadContext) -> None:
     if rule.max_wait_seconds is not None and rule.mode is not DedupeMode.DEBOUNCE:
         within.wrong("max_wait_seconds", "is for debounce")
     elif rule.max_wait_seconds is not None and rule.seconds is not None and rule.max_wait_seconds < rule.seconds:
-        within.wrong("max_wait_seconds", "is less than seconds; expected as much or more")
+        within.wrong("max_wait_seconds", "is less than seconds; expected the same or more")
     if not is_key and (asked.run_at is not None or asked.delay_seconds is not msgspec.UNSET):
         name = "run_at" if asked.run_at is not None else "delay_seconds"
         at.wrong(name, f"says when, and so does a {rule.mode}; expected one of the two")
@@ -299,7 +299,9 @@ class Backfill(msgspec.Struct, frozen=True, kw_only=True):
     noun: ClassVar[str] = "a backfill"
     example: ClassVar[dict[str, Any]] = {"from": "2026-11-14T00:00:00Z", "to": "2026-11-15T00:00:00Z", "dry_run": True}
 
-    since: Annotated[Moment, meta("The first slot.", missing="where the stretch begins")] = msgspec.field(name="from")
+    since: Annotated[Moment, meta("The first slot.", missing="the start of the time range")] = msgspec.field(
+        name="from"
+    )
     until: Annotated[Moment | None, meta("The last slot; now if it is left out.")] = msgspec.field(
         name="to", default=None
     )
@@ -334,9 +336,9 @@ class Backfills:
         now = await self._store.now()
         until = now if wanted.until is None else wanted.until
         if until > now:
-            at.wrong("to", "is in the future; expected a stretch of the past")
+            at.wrong("to", "is in the future; expected a time range in the past")
         if "from" not in at.problems.found and wanted.since > until:
-            at.wrong("from", "is after the end of the stretch")
+            at.wrong("from", "is after the end of the time range")
         at.problems.finish()
         limit = wanted.limit
         asked = Publication(
@@ -377,10 +379,10 @@ def slots(task: Task, since: Instant, until: Instant, most: int) -> list[Instant
     spec = task.spec
     schedule = when.of_task(spec)
     if schedule is None:
-        raise InvalidState(Sentence("task {task} has no schedule, and so no slots to fill", task=repr(task.name)))
+        raise InvalidState(Sentence("task {task} has no schedule, so it has no slots to fill", task=repr(task.name)))
     if schedule.is_fixed_delay:
         raise InvalidState(
-            Sentence("task {task} runs a while after its last run; it has no slots of the past", task=repr(task.name))
+            Sentence("task {task} runs at an interval after its last run; it has no past slots", task=repr(task.name))
         )
     bounds = Bounds(
         None if spec.start_at is None else slot_of(spec.start_at),

@@ -137,7 +137,7 @@ class Queues:
         problems = Problems()
         limits = read_into(QueueLimits, given, ReadContext(problems))
         if limits.rate_limit is not None and limits.rate_limit.key is not None:
-            problems.add("rate_limit.key", "works for tasks only; the limit of a queue counts all of its starts")
+            problems.add("rate_limit.key", "applies to tasks only; the limit of a queue counts all of its starts")
         for field, problem in hours_problems("quiet", limits.quiet).items():
             problems.add(field, problem)
         problems.finish()

@@ -244,7 +244,7 @@ class Runs:
         if published.outcome is PublishOutcome.REFUSED or published.run_id is None:
             raise ConcurrencyLimit(
                 Sentence(
-                    "task {task} is at its limit and takes no further run ({reason})",
+                    "task {task} is at its limit and accepts no more runs ({reason})",
                     task=run.task_id,
                     reason=published.reason,
                 )
@@ -326,7 +326,7 @@ class Runs:
         if not await self._store.promote_run(run_id):
             run = await self.get(run_id)
             raise InvalidState(
-                Sentence("run {run} is {status} and does not wait for its time", run=run_id, status=run.status)
+                Sentence("run {run} is {status} and cannot be started early", run=run_id, status=run.status)
             )
         run = await self.get(run_id)
         self._wakeup.signal(queue_topic(run.queue))

@@ -130,4 +130,4 @@ def check_force(*, force: bool) -> None:
 
 def without_names(error: InvalidState) -> InvalidState:
     """The refusal to delete, without the names of tasks that follow."""
-    return error if _current.get() is None else InvalidState("it cannot be deleted as it stands: other tasks follow it")
+    return error if _current.get() is None else InvalidState("it cannot be deleted: other tasks follow it")

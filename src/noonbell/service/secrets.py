@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
-from noonbell.errors import InvalidArgument, InvalidState, SettingsError
+from noonbell.errors import InvalidArgument, InvalidState, Sentence, SettingsError
 from noonbell.masking import (
     is_harmless_header,
     is_harmless_variable,
@@ -67,9 +67,8 @@ def refuse_carried(kept: TaskSpec, given: Mapping[str, Any], made: Mapping[str, 
     target = made.get("target_url")
     if not isinstance(target, str) or _origin(target) == _origin(kept.target_url):
         return
-    why = (
-        f"is kept from a target of another origin ({kept.target_url or 'none'}); write its value anew, or leave it out"
-    )
+    template = "is not sent to another origin than that of {target}; enter it again, or leave it out"
+    why = Sentence(template, target=kept.target_url or "none")
     headers, written = made.get("headers"), given.get("headers")
     said = written if isinstance(written, Mapping) else {}
     known = {name.lower(): value for name, value in kept.headers.items() if value and is_secret(name)}
@@ -98,7 +97,7 @@ def _refuse_carried_to_command(kept: TaskSpec, given: Mapping[str, Any], made: M
         return
     written = said if isinstance(said, Mapping) else {}
     problems = {
-        f"env.{name}": "is kept from another command; write its value anew, or leave it out"
+        f"env.{name}": "is not given to another command; enter it again, or leave it out"
         for name, value in env.items()
         if value and value == kept.env.get(name) and written.get(name, MASK) == MASK and not is_harmless_variable(name)
     }
@@ -124,7 +123,7 @@ def _refuse_carried_in_steps(kept: TaskSpec, given: Mapping[str, Any], made: Map
             # What a step leaves out it does not keep: a change names all steps as a whole.
             refuse_carried(found, {"headers": {}, "env": {}, "secret": None, "grpc": {}, **was}, step)
         except InvalidArgument as error:
-            problems = {f"steps[{index}].{name}": problem for name, problem in error.details.items()}
+            problems = {f"steps[{index}].{name}": problem for name, problem in error.sentences.items()}
             raise InvalidArgument.fields(problems) from None
 
 
@@ -140,7 +139,8 @@ def _refuse_carried_in_messages(kept: TaskSpec, given: Mapping[str, Any], made: 
         said = written.get("headers") if isinstance(written, Mapping) else None
         said = said if isinstance(said, Mapping) else {}
         known = {name.lower(): value for name, value in was.headers.items() if value and is_secret(name)}
-        why = f"is kept from a broker of another address ({mask_credentials(was.url)}); write its value anew, or leave it out"
+        template = "is not sent to another broker than {broker}; enter it again, or leave it out"
+        why = Sentence(template, broker=mask_credentials(was.url))
         problems = {
             f"{field}.headers.{name}": why
             for name, value in message["headers"].items()
@@ -156,7 +156,8 @@ def _refuse_carried_by_grpc(kept: GrpcCall | None, given: Any, made: Any) -> Non
         return
     if _peer_of(made) == _peer_of(msgspec.to_builtins(kept)):
         return
-    why = f"is kept from a server at another address ({kept.address}); write its value anew, or leave it out"
+    template = "is not sent to another server than {server}; enter it again, or leave it out"
+    why = Sentence(template, server=kept.address)
     said = given.get("metadata")
     problems = {
         f"grpc.metadata.{name}": why

@@ -72,7 +72,7 @@ def check_http(values: Mapping[str, Any], at: ReadContext, check_template: Check
     if (cancel_url := values.get("cancel_url")) is not None:
         _check_cancel_url(cancel_url, at)
     if secret == MASK:
-        at.wrong("secret", "is the mask that answers show; expected the secret itself, or nothing")
+        at.wrong("secret", "is the mask shown in place of secrets; expected the secret itself, or nothing")
     elif secret is not None and is_sealed(secret):
         at.wrong("secret", "is sealed, and no key of secrets.key_file opens it; expected the secret itself")
 
@@ -80,7 +80,7 @@ def check_http(values: Mapping[str, Any], at: ReadContext, check_template: Check
 def _check_cancel_url(url: str, at: ReadContext) -> None:
     if "{{" in url:
         at.wrong(
-            "cancel_url", "has a placeholder, and is called as it is; the notice itself names the run and its task"
+            "cancel_url", "has a placeholder, but is called as it is; the notice itself names the run and its task"
         )
     elif (problem := url_problem(url)) is not None:
         at.expected("cancel_url", url, problem)
@@ -144,11 +144,11 @@ def _check_env(env: Mapping[str, Any], at: ReadContext) -> None:
         elif name.startswith("NOONBELL_"):
             at.wrong(name, "is set for each run; leave it out")
         elif name.lower() in seen:
-            at.wrong(name, "is there twice; names may not differ in upper and lower case alone")
+            at.wrong(name, "is listed twice; names must differ in more than case")
         elif not isinstance(value, str) or len(value) > LONGEST_VARIABLE:
             at.wrong(name, f"has a value that is not a text of at most {LONGEST_VARIABLE} characters")
         elif value == MASK:
-            at.wrong(name, "has the mask that answers show as its value; expected the value itself")
+            at.wrong(name, "has the mask shown in place of secrets as its value; expected the value itself")
         elif is_sealed(value):
             at.wrong(name, "is sealed, and no key of secrets.key_file opens it; expected the value itself")
         elif (problem := unfit(value, lines=True)) is not None:
@@ -165,7 +165,7 @@ def url_problem(url: str) -> str | None:
         return SERVICE_FORM
     filled = _PLACEHOLDER.sub("1", url)
     if any(blank in filled for blank in (" ", "\t", "\\")):
-        return "a URL without blanks and backslashes; encode them"
+        return "a URL without spaces and backslashes; encode them"
     try:
         parts = urlsplit(filled)
         host, _ = parts.hostname, parts.port
@@ -214,12 +214,12 @@ def _header_problem(name: Any, value: Any, seen: set[str], *, is_http: bool) -> 
     if is_http and (name.lower() in OWNED_HEADERS or is_of_the_connection(name)):
         return "is set by the client that sends the request; leave it out"
     if name.lower() in seen:
-        return "is there twice; names of headers do not tell upper from lower case"
+        return "is listed twice; names of headers are case-insensitive"
     seen.add(name.lower())
     if not isinstance(value, str) or len(value) > LONGEST_VALUE:
         return f"has a value that is not a text of at most {LONGEST_VALUE} characters"
     if value == MASK:
-        return "has the mask that answers show as its value; expected the value itself"
+        return "has the mask shown in place of secrets as its value; expected the value itself"
     if is_sealed(value):
         return "is sealed, and no key of secrets.key_file opens it; expected the value itself"
     return unfit(value.replace("\t", " "))
@@ -267,7 +267,7 @@ def _broker_url_problem(kind: TargetKind, url: object) -> str | None:
     if address.scheme not in schemes:
         return f"has the scheme {address.scheme}; expected {' or '.join(schemes)}"
     if MASK in (address.password, address.user):
-        return "has the mask that answers show in place of the password; expected the password itself"
+        return "has the mask shown in place of the password; expected the password itself"
     if kind is REDIS and not (address.path == "" or (address.path.isascii() and address.path.isdecimal())):
         return "has a path that is no number; expected that of a database, or none"
     if kind in (NATS, MQTT) and address.path:

@@ -139,7 +139,7 @@ class TaskBody(TaskSpec, frozen=True, kw_only=True):
             "Of a new task ENABLED by default; a change leaves it as it is.",
             choices=("ENABLED", "DISABLED"),
             default=None,
-            expected="one of ENABLED, DISABLED; the others come of themselves",
+            expected="ENABLED or DISABLED; Noonbell sets the other states itself",
         ),
     ] = None
     skip_next: Annotated[
@@ -269,7 +269,7 @@ def _check_identity(given: Mapping[str, Any], values: Mapping[str, Any], at: Rea
     if given.get("name") is None:
         at.wrong("name", "is missing; expected a text of 1 to 255 characters")
     elif name != name.strip():
-        at.expected("name", name, "a name without a blank at its ends")
+        at.expected("name", name, "a name without spaces at its start or end")
     if any(not 1 <= len(label) <= 255 or "=" in label for label in values.get("worker_labels", {})):
         at.wrong(
             "worker_labels", "has a name that is empty, too long or has a '='; expected names of 1 to 255 characters"
@@ -315,7 +315,9 @@ def _check_target(given: Mapping[str, Any], values: dict[str, Any], at: ReadCont
     if kind.name in _TARGET_RULES:
         _TARGET_RULES[kind.name](values, at, rules.check_template)
     elif values.get(kind.named_by) is None:
-        at.wrong(kind.named_by, Sentence("is missing; expected what a task of exec_type {kind} calls", kind=exec_type))
+        at.wrong(
+            kind.named_by, Sentence("is missing; expected the target of a task of exec_type {kind}", kind=exec_type)
+        )
 
 
 def _check_queue(kind: TargetKind, given: Mapping[str, Any], values: dict[str, Any], at: ReadContext) -> None:
@@ -357,7 +359,7 @@ def _read_step(given: Any, at: ReadContext, rules: Rules) -> Step:
     named_kind = given.get("exec_type")
     kind = target_kind(named_kind, given if named_kind is None else {})
     if kind is FLOWS or named_kind == ExecType.FLOW:
-        at.wrong("exec_type" if named_kind else "steps", "makes a step a flow; a step calls a target or a job")
+        at.wrong("exec_type" if named_kind else "steps", "cannot be used in a step; a step calls a target or a job")
         return Step(id="_")
     values = read_values(Step, _over_defaults(given, rules, kind), at)
     if given.get("id") is None:
@@ -388,9 +390,9 @@ def _refuse_for_flow(values: Mapping[str, Any], at: ReadContext) -> None:
     """What a flow's own run has no use for: its steps are carried out, and retried, each for itself."""
     policy = values.get("retry_policy")
     if policy is not None and policy.max_retries:
-        at.wrong("retry_policy", "is for what is carried out, and a flow is not; each of its steps has its own")
+        at.wrong("retry_policy", "does not apply to a flow; each of its steps has its own")
     if values.get("fanout") is not None:
-        at.wrong("fanout", "is for what one worker can carry out, and a flow has steps; leave one of the two out")
+        at.wrong("fanout", "does not apply to a flow; leave out fanout or steps")
 
 
 def _check_key(values: Mapping[str, Any], at: ReadContext) -> None:
@@ -480,7 +482,7 @@ def read_when(
     schedules = _read_schedules("schedules", given, at, reader.normal, () if kept is None else kept.schedules)
     exclude = _read_schedules("exclude", given, at, reader.normal, () if kept is None else kept.exclude)
     if schedules and (given.get("schedule") is not None or given.get("cron_expr") is not None):
-        at.wrong("schedules", "is there beside a schedule; expected one of the two")
+        at.wrong("schedules", "cannot be combined with schedule; expected one of the two")
     if exclude:
         _check_exclude(schedule, schedules, given, at)
     found = {"schedule": schedule, "schedules": schedules, "exclude": exclude}
@@ -550,10 +552,10 @@ def _check_exclude(
 ) -> None:
     if schedule is None and not schedules:
         if all(given.get(name) is None for name in ("schedule", "cron_expr", "schedules")):
-            at.wrong("exclude", "leaves out slots of a schedule, and there is none; leave it out too")
+            at.wrong("exclude", "requires a schedule, and this task has none; leave it out too")
     elif schedule is not None and (schedule["type"] == "once" or schedule.get("mode") == "fixed_delay"):
         what = "fixed_delay, whose slots depend on runs" if schedule["type"] == "interval" else "once"
-        template = "is for schedules that repeat, and this one is {what}; leave one of the two out"
+        template = "requires a schedule that repeats, and this one is {what}"
         at.wrong("exclude", Sentence(template, what=what))
 
 
@@ -591,9 +593,9 @@ def check_calendar(values: Mapping[str, Any], at: ReadContext) -> None:
         return
     schedule = values.get("schedule") or {}
     if not schedule and not values.get("schedules") and "schedule" not in at.problems.found:
-        at.wrong("calendar", "is for tasks with a schedule, and this one has none; leave one of the two out")
+        at.wrong("calendar", "requires a schedule, and this task has none")
     if schedule.get("mode") == "fixed_delay":
-        at.wrong("calendar", "cannot be kept with mode fixed_delay, whose slots follow from its runs")
+        at.wrong("calendar", "cannot be combined with mode fixed_delay, whose slots depend on its runs")
 
 
 def _check_policies(values: dict[str, Any], at: ReadContext, rules: Rules, kind: TargetKind) -> None:
@@ -628,9 +630,7 @@ def schedule_asked_for(given: Mapping[str, Any], at: ReadContext) -> Any:
     spec, shorthand, dialect = given.get("schedule"), given.get("cron_expr"), given.get("cron_dialect")
     if shorthand is None:
         if dialect is not None:
-            at.wrong(
-                "cron_dialect", "says how a cron expression is read, and there is none; a schedule has its own dialect"
-            )
+            at.wrong("cron_dialect", "requires a cron expression, and there is none; a schedule has its own dialect")
         return spec
     if spec is not None:
         at.wrong("cron_expr", "is the short form of schedule; expected one of the two, not both")

@@ -594,7 +594,7 @@ def _turned(task: Task, status: TaskStatus | None) -> TaskStatus:
         return task.status
     if task.status is TaskStatus.ERROR:
         raise InvalidState(
-            Sentence("task {task} is in ERROR: it has lost its right to run; reset it first", task=repr(task.name)),
+            Sentence("task {task} is in ERROR; reset it first", task=repr(task.name)),
             details={"status": task.status},
         )
     return status

@@ -284,7 +284,8 @@ class Subscriptions:
         known = await self._store.subscriptions()
         if any(each.subscription.name == made.name for each in known):
             raise AlreadyExists(
-                Sentence("there is a subscription {name} already", name=repr(made.name)), details={"name": "is taken"}
+                Sentence("a subscription named {name} already exists", name=repr(made.name)),
+                details={"name": "is taken"},
             )
         if len(known) >= MOST_SUBSCRIPTIONS:
             raise InvalidState(

@@ -174,7 +174,7 @@ def _check_origin(ctx: PageContext) -> None:
     headers = ctx.request.headers
     is_ours = ctx.deps.is_same_origin(headers)
     if not is_ours and ("origin" in headers or headers.get("sec-fetch-site") != "same-origin"):
-        raise Forbidden("forms are taken from pages of this site only")
+        raise Forbidden("forms are accepted from pages of this site only")
 
 
 async def _note(ctx: PageContext, page: PageRoute) -> None:

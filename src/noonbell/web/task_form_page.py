@@ -503,7 +503,7 @@ async def read_task(text: str) -> dict[str, Any]:
         listed = told["tasks"]
         told = listed[0] if isinstance(listed, list) and len(listed) == 1 else None
     if not isinstance(told, dict):
-        raise InvalidArgument.field("yaml", "is something else than the fields of one task")
+        raise InvalidArgument.field("yaml", "does not have the fields of one task")
     return told
 
 

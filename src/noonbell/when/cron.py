@@ -99,7 +99,7 @@ class Cron(LocalKind):
     def of(cls, spec: CronSpec, at: ReadContext, zone: Zone, reading: Reading) -> Cron | None:
         seconds_field = reading.seconds_field
         if spec.dst is Dst.WALL and reading.changes is not None:
-            at.wrong("dst", "is wall, and the task has a dst of its own; expected one of the two")
+            at.wrong("dst", "is wall, but the task has its own dst; expected one of the two")
         dialect, dst, repeat = spec.dialect, spec.dst, repeat_of(spec.repeat, at)
         source = _source(spec, dialect)
         expr = "" if at.name_of("expr") in at.problems.found else _six_fields(at, source, seconds_field, dialect)
@@ -195,7 +195,7 @@ def _six_fields(at: ReadContext, source: str, seconds_field: bool, dialect: Cron
         return _nickname(at, source, dialect)
     if count == len(KINDS) + 1 and dialect is CronDialect.QUARTZ and source.rsplit(maxsplit=1)[-1] not in ("*", "?"):
         year = source.rsplit(maxsplit=1)[-1]
-        template = "names the year {value}; expected * there: start_at and end_at say it"
+        template = "names the year {value}; expected * there: start_at and end_at limit the years"
         at.wrong("expr", Sentence(template, value=shown(year)))
     elif count not in (5, 6) and not (count == len(KINDS) + 1 and dialect is CronDialect.QUARTZ):
         what = f"{_WHAT}, or 7 with a year in the quartz dialect" if count == len(KINDS) + 1 else _WHAT
@@ -217,7 +217,7 @@ def _nickname(at: ReadContext, source: str, dialect: CronDialect) -> str:
     if "@" not in expr:
         return expr
     if expr == "@REBOOT":
-        hint = "a scheduler of many nodes has no moment of reboot: use a once schedule, or trigger the task"
+        hint = "a scheduler with several nodes has no moment of reboot: use a once schedule, or trigger the task"
     elif expr.startswith("@EVERY"):
         hint = 'use a schedule of type interval: {"type": "interval", "every": 5, "unit": "minute"}'
     else:

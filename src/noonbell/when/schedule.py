@@ -19,7 +19,7 @@ Repeat = Annotated[
         ge=-1,
         le=2**53 - 1,
         exact=True,
-        expected="the number of slots, 1 or more, or null or -1 for ever",
+        expected="the number of slots, 1 or more; null or -1 for no limit",
     ),
 ]
 ScheduleMoment = Annotated[Moment | None, meta(minutes=True)]
@@ -39,7 +39,7 @@ ClockTime = Annotated[
 def repeat_of(repeat: int | None, at: ReadContext) -> int | None:
     """None = for ever, which null and -1 both say."""
     if repeat == 0:
-        at.expected("repeat", 0, "the number of slots, 1 or more, or null or -1 for ever")
+        at.expected("repeat", 0, "the number of slots, 1 or more; null or -1 for no limit")
     return None if repeat == -1 else repeat
 
 

@@ -327,7 +327,7 @@ async def test_a_call_that_no_worker_takes_in_time_is_skipped_and_told(api_every
 async def test_a_call_cannot_be_over_before_it_is_due(quick_api: Api):
     now = await quick_api.store.now()
     soon = rfc3339(Instant(now + 60 * SECOND))
-    said = "is over when the call is due; expected a later time"
+    said = "is before the call is due; expected a later time"
     assert await problems(quick_api, "/calls", {"url": URL, "expires_at": rfc3339(now)}) == {"expires_at": said}
     late = {"url": URL, "expires_at": soon, "delay_seconds": 61}
     later = {"url": URL, "expires_at": soon, "run_at": soon}

@@ -180,7 +180,7 @@ def test_moments_of_one_gap_are_one_slot_or_each_for_itself() -> None:
 
 
 def test_wall_of_a_cron_and_dst_of_its_task_contradict_each_other() -> None:
-    with pytest.raises(ScheduleError, match=r"schedule\.dst is wall, and the task has a dst of its own"):
+    with pytest.raises(ScheduleError, match=r"schedule\.dst is wall, but the task has its own dst"):
         parse({**DAILY, "dst": "wall"}, "Europe/Berlin", changes=ClockChanges(gap=GapRule.SKIP))
 
 

@@ -78,7 +78,7 @@ def test_the_last_and_the_nth_weekday_count_from_one_too():
 
 def test_a_seventh_field_is_the_year_and_must_be_any():
     assert weekdays("0 0 9 * * 2 *") == ["Mon"]
-    assert problem("0 0 9 * * 2 2027") == "names the year '2027'; expected * there: start_at and end_at say it"
+    assert problem("0 0 9 * * 2 2027") == "names the year '2027'; expected * there: start_at and end_at limit the years"
     assert "7 with a year in the quartz dialect" in problem("0 0 9 * * 2 *", "standard")
     assert "8 fields" in problem("0 0 9 * * 2 * *")
 

@@ -46,7 +46,7 @@ def create_token(
     taken = yield Fetch("select 1 from tokens where live_name = :name", {"name": name})
     if taken:
         raise AlreadyExists(
-            Sentence("there is a token named {name} already; revoke it first, or choose another name", name=repr(name))
+            Sentence("a token named {name} already exists; revoke it first, or choose another name", name=repr(name))
         )
     now = yield Now()
     (number,) = yield NewNumbers("tokens", 1)
@@ -89,7 +89,7 @@ def note_token_use(token_id: int) -> Work[None]:
 def revoke_token(q: Dialect, name: str) -> Work[Token]:
     rows = yield Fetch(f"{_SELECT} where live_name = :name{q.lock}", {"name": name})
     if not rows:
-        raise NotFound(Sentence("there is no token named {name} that is not revoked", name=repr(name)))
+        raise NotFound(Sentence("there is no active token named {name}", name=repr(name)))
     now = yield Now()
     yield update("tokens", {"id": rows[0][0]}, revoked_at=now, live_name=None)
     return msgspec.structs.replace(_TOKEN.read(rows[0]), revoked_at=now)

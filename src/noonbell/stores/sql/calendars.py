@@ -230,7 +230,7 @@ def delete_calendar(q: Dialect, name: str, *, by: str | None = None) -> Work[Cal
         told = ", ".join(str(task_id) for task_id in ids) + (", …" if found.tasks > len(ids) else "")
         raise InvalidState(
             Sentence(
-                "calendar {name} is used by {count} tasks ({names}); take it from them first",
+                "calendar {name} is used by {count} tasks ({names}); remove it from them first",
                 name=repr(name),
                 count=found.tasks,
                 names=told,

@@ -446,7 +446,7 @@ def _new_child(known: Known, now: Instant, request: ChildRequest, counts: dict[i
     )
     made = make(known, now, asked, counts)
     if isinstance(made, PublishResult):
-        raise ConcurrencyLimit(f"task {known.task.name!r} is at its limit and takes no further run ({made.reason})")
+        raise ConcurrencyLimit(f"task {known.task.name!r} is at its limit and accepts no more runs ({made.reason})")
     return made
 
 

@@ -88,7 +88,7 @@ def _decode(name: str, cursor: str) -> tuple[Any, int]:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         made_for, value, id_ = msgspec.json.decode(text, type=tuple[str, int | str, int])
     except (ValueError, msgspec.MsgspecError) as error:
-        raise InvalidArgument.field("cursor", "is not one that was handed out here") from error
+        raise InvalidArgument.field("cursor", "is not a cursor of this list") from error
     if made_for != name or isinstance(value, str) is not (name == "name") or not 0 <= id_ <= 1 << 62:
         raise InvalidArgument.field("cursor", "belongs to a list with another sort order")
     return value, id_

@@ -146,14 +146,15 @@ def forget_worker(q: Dialect, worker_id: str) -> Work[None]:
     if is_alive(_WORKER.read(rows[0]), now):
         raise InvalidState(
             Sentence(
-                "worker {worker} is connected; only a lost worker is forgotten: stop it instead", worker=repr(worker_id)
+                "worker {worker} is connected; only lost workers can be removed: stop it instead",
+                worker=repr(worker_id),
             )
         )
     leases = yield from held(q, [worker_id])
     if leases:
         raise InvalidState(
             Sentence(
-                "worker {worker} still holds runs ({count}); forget it once their leases have run out",
+                "worker {worker} still holds runs ({count}); remove it once their leases have expired",
                 worker=repr(worker_id),
                 count=leases[worker_id],
             )
