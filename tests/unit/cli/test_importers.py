@@ -186,6 +186,38 @@ ExecStart=@/opt/a shown-name $OPTS --name=${NAME} pre$NAME $$HOME
     assert timer(service=service).task["command"] == ["/opt/a", "--x", "--y", "--name=bob", "pre$NAME", "$HOME"]
 
 
+def test_what_a_service_has_and_a_command_has_not_is_a_named_change():
+    plain = timer(
+        "[Timer]\nOnCalendar=daily\n", "[Unit]\nAfter=network.target\n[Service]\nExecStart=/a\nRuntimeMaxSec=9\n"
+    )
+    assert plain.changes == []
+    unit = "[Unit]\nConditionACPower=true\nOnFailure=mail.service\n"
+    service = "[Service]\nExecStart=/a\nRuntimeMaxSec=9\nProtectSystem=strict\nMemoryMax=1G\nRestart=on-failure\n"
+    entry = timer(f"{unit}[Timer]\nOnCalendar=daily\n", f"[Unit]\nAssertPathExists=/x\n{service}")
+    assert entry.changes == [
+        "of backup.timer is left out: ConditionACPower, OnFailure",
+        "of backup.service is left out: AssertPathExists, MemoryMax, ProtectSystem, Restart",
+    ]
+
+
+def test_files_that_override_a_unit_are_read_in_their_order(noonbell, tmp_path):
+    for name, text in {
+        "backup.timer": "[Timer]\nOnCalendar=daily\n",
+        "backup.service": "[Service]\nExecStart=/opt/backup\nUser=root\n",
+        "backup.timer.d/10-a.conf": "[Timer]\nOnCalendar=\nOnCalendar=weekly\n",
+        "backup.timer.d/20-b.conf": "[Timer]\nOnCalendar=\nOnCalendar=hourly\n",
+        "service.d/50-all.conf": "[Service]\nEnvironment=A=1\nUser=nobody\n",
+        "backup.service.d/60-own.conf": "[Service]\nUser=bob\n",
+        "backup.service.d/notes.txt": "[Service]\nUser=nobody\n",
+    }.items():
+        path = tmp_path / "units" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    code, out, _ = noonbell("import", "systemd", "units", "--commands")
+    (task,) = tasks_in("stdin", out)
+    assert (code, task["cron_expr"], task["user"], task["env"]) == (0, "0 * * * *", "bob", {"A": "1"})
+
+
 def test_spans_become_intervals():
     assert timer("[Timer]\nOnUnitActiveSec=1h 30min\n").task["schedule"] == {
         "type": "interval",

@@ -54,6 +54,16 @@ _UNITS: Final = {
 _FROM_START: Final = ("OnBootSec", "OnStartupSec", "OnActiveSec")
 _NO_EFFECT: Final = ("AccuracySec", "Unit", "WakeSystem", "RemainAfterElapse")
 
+_CARRIED: Final = (
+    *("ExecStart", "ExecStartPre", "ExecStartPost", "Environment", "EnvironmentFile", "User", "WorkingDirectory"),
+    *("RuntimeMaxSec", "TimeoutStartSec"),
+)
+_WITHOUT_MEANING: Final = (
+    *("Description", "Documentation", "After", "Before", "Wants", "DefaultDependencies"),
+    *("Type", "SyslogIdentifier"),
+)
+"""What says nothing of when and how a command runs that a timer starts."""
+
 Sections = dict[str, dict[str, list[str]]]
 
 
@@ -95,13 +105,17 @@ def _task(
     for name in timer:
         if name not in (*_NO_EFFECT, *_KNOWN):
             found.notes.append(f"{name} is not known and left out")
+    service = read_unit(services[started])
+    for name, sections in ((file, {"Unit": unit.get("Unit", {})}), (started, service)):
+        if lost := _lost(sections):
+            found.changes.append(f"of {name} is left out: {', '.join(lost)}")
     description = _last(unit.get("Unit", {}), "Description")
     task = {
         "name": file.removesuffix(".timer"),
         **({"description": description} if description else {}),
         **_when(timer, zone),
         **_policies(timer, found),
-        **_target(read_unit(services[started]), options, found),
+        **_target(service, options, found),
     }
     say_time_limit(task, found)
     return task
@@ -111,6 +125,12 @@ _KNOWN: Final = (
     *("OnCalendar", "OnUnitActiveSec", "OnUnitInactiveSec", "Persistent", "RandomizedDelaySec", "FixedRandomDelay"),
     *_FROM_START,
 )
+
+
+def _lost(sections: Sections) -> list[str]:
+    """Conditions, what follows a failure, limits and the sandbox: a command has none of them."""
+    settings = {name for part in ("Unit", "Service") for name, values in sections.get(part, {}).items() if values}
+    return sorted(settings - {*_CARRIED, *_WITHOUT_MEANING})
 
 
 def _last(section: dict[str, list[str]], name: str) -> str | None:
@@ -319,9 +339,16 @@ def systemd_command(
     options, zone = ProgramOptions.of(job_type, commands=commands), find(tz or "UTC").name
     places = [Path(source) for source in sources]
     timers = [each for place in places for each in (sorted(place.glob("*.timer")) if place.is_dir() else [place])]
-    services = {each.name: text_from(str(each)) for timer in timers for each in timer.parent.glob("*.service")}
-    found = read_timers([(each.name, text_from(str(each))) for each in timers], services, zone, options)
+    services = {each.name: _unit_text(each) for timer in timers for each in timer.parent.glob("*.service")}
+    found = read_timers([(each.name, _unit_text(each)) for each in timers], services, zone, options)
     code = finish(found, "systemd", **given)
     if tz is None:
         say_zone(zone, "timers")
     return code
+
+
+def _unit_text(unit: Path) -> str:
+    """With the files that override it: those for all units of its kind, then its own, in the order of their names."""
+    places = (unit.parent / f"{unit.suffix[1:]}.d", unit.parent / f"{unit.name}.d")
+    parts = {each.name: each for place in places for each in place.glob("*.conf")}
+    return "\n".join(text_from(str(each)) for each in (unit, *(parts[name] for name in sorted(parts))))
