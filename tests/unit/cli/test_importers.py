@@ -126,6 +126,35 @@ def test_what_kubernetes_itself_fills_in_is_filled_in_and_refused_where_it_is_no
     assert secret.refused == "uses $(TOKEN), which comes from elsewhere in the cluster; write it out"
 
 
+POD = """
+kind: CronJob
+metadata: {name: a}
+spec:
+  schedule: "0 2 * * *"
+  jobTemplate:
+    spec:
+      podFailurePolicy: {rules: [{action: Ignore}]}
+      template:
+        spec:
+          activeDeadlineSeconds: 30
+          dnsPolicy: ClusterFirst
+          hostNetwork: true
+          restartPolicy: OnFailure
+          securityContext: {}
+          volumes: [{name: v, emptyDir: {}}]
+          containers: [{name: a, image: b, command: [/bin/true], imagePullPolicy: Always, lifecycle: {preStop: {exec: {command: [x]}}}}]
+"""
+
+
+def test_what_a_pod_has_and_a_command_has_not_is_a_named_change():
+    entry = only(kubernetes.read_kubernetes(POD, "UTC", COMMANDS))
+    assert entry.task["timeout_seconds"] == 30
+    assert entry.changes == [
+        "runs on the worker's machine, not in the image b",
+        *(f"{name} is left out" for name in ("podFailurePolicy", "hostNetwork", "volumes", "lifecycle")),
+    ]
+
+
 # systemd
 
 TIMER = "[Unit]\nDescription=Nightly\n[Timer]\nOnCalendar=daily\nOnCalendar=Mon 12:00\nPersistent=true\nRandomizedDelaySec=5min\n"

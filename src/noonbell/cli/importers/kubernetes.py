@@ -34,6 +34,19 @@ _POLICIES: Final[dict[str, dict[str, Any]]] = {
 }
 _SHELLS: Final = {"sh": "/bin/sh", "bash": "/bin/bash", "ash": "/bin/ash"}
 """Images have them in their path; a COMMAND task names its program by its place."""
+_OF_JOBS: Final = {
+    *("template", "backoffLimit", "activeDeadlineSeconds", "completions", "parallelism", "completionMode"),
+    *("ttlSecondsAfterFinished", "podReplacementPolicy", "suspend"),
+}
+_OF_PODS: Final = {
+    *("containers", "initContainers", "activeDeadlineSeconds", "restartPolicy", "terminationGracePeriodSeconds"),
+    *("schedulerName", "dnsPolicy", "enableServiceLinks", "imagePullSecrets", "automountServiceAccountToken"),
+}
+_OF_CONTAINERS: Final = {
+    *("name", "image", "command", "args", "env", "workingDir", "imagePullPolicy"),
+    *("terminationMessagePath", "terminationMessagePolicy"),
+}
+"""What is carried over, and what says nothing of a command outside of a cluster; the defaults that `kubectl get` prints are among it."""
 _BACKOFF: Final = {"strategy": "exponential", "initial_delay": 10, "max_delay": 360}
 """As its Job controller waits."""
 
@@ -139,9 +152,8 @@ def _target(job: Mapping[str, Any], options: ProgramOptions, found: Findings) ->
     target = target_of(program, options, found)
     if "command" in target or "job_type" in target:
         found.changes.append(f"runs on the worker's machine, not in the image {image}")
-        for name in ("volumeMounts", "envFrom", "resources", "securityContext"):
-            if container.get(name):
-                found.changes.append(f"{name} is left out")
+        for part, carried in ((job, _OF_JOBS), (pod, _OF_PODS), (container, _OF_CONTAINERS)):
+            found.changes += [f"{name} is left out" for name, value in part.items() if value and name not in carried]
     return target
 
 
@@ -181,11 +193,14 @@ def _policies(spec: Mapping[str, Any], job: Mapping[str, Any], found: Findings) 
     retries = job.get("backoffLimit", 6)
     if isinstance(retries, int):
         fields["retry_policy"] = {"max_retries": retries, **_BACKOFF}
-    seconds = job.get("activeDeadlineSeconds")
-    if isinstance(seconds, int):
-        fields["timeout_seconds"] = seconds
-        if retries:
-            found.changes.append(f"activeDeadlineSeconds {seconds} held for all attempts; timeout_seconds is for each")
+    for_all = job.get("activeDeadlineSeconds")
+    limits = [
+        each for each in (for_all, _map(job, "template", "spec").get("activeDeadlineSeconds")) if isinstance(each, int)
+    ]
+    if limits:
+        fields["timeout_seconds"] = min(limits)
+    if isinstance(for_all, int) and retries:
+        found.changes.append(f"activeDeadlineSeconds {for_all} held for all attempts; timeout_seconds is for each")
     for name in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
         if name in spec:
             found.notes.append(f"{name} is left out: runs are kept as the installation is set")
