@@ -18,7 +18,7 @@ import msgspec
 from noonbell.clock import SECOND, Instant
 from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import TaskCache
-from noonbell.engine.settle import Subject, failed, failure
+from noonbell.engine.settle import Subject, failed, failure, written
 from noonbell.model.event import Callback
 from noonbell.model.failure_text import failure_text
 from noonbell.model.request import CallbackSubject, IncomingCallback
@@ -70,14 +70,7 @@ def decide(
     )
     match status:
         case CallbackStatus.SUCCESS:
-            return Settlement(
-                run_id=who.run_id,
-                token=who.token,
-                transition=Transition.FINISH,
-                status=RunStatus.CALLBACK_SUCCESS,
-                precondition=who.precondition,
-                result=data,
-            )
+            return written(who, Transition.FINISH, status=RunStatus.CALLBACK_SUCCESS, result=data)
         case CallbackStatus.FAILED:
             verdict = retry.decide(spec, who.retry_count, who.lost_count, Failure("callback_failed"), unit)
             outcome = failure("callback_failed", error_message or failure_text("callback_said_failed"))

@@ -87,7 +87,7 @@ def settlement_of(assignment: Assignment, outcome: Outcome, unit: float) -> Sett
 def settlement(spec: TaskSpec, subject: Subject, outcome: Outcome, unit: float) -> Settlement:
     match outcome.kind:
         case OutcomeKind.SUCCESS:
-            return _written(
+            return written(
                 subject,
                 Transition.FINISH,
                 status=RunStatus.SUCCESS,
@@ -97,7 +97,7 @@ def settlement(spec: TaskSpec, subject: Subject, outcome: Outcome, unit: float) 
                 bodies=outcome.bodies,
             )
         case OutcomeKind.ACCEPTED:
-            return _written(
+            return written(
                 subject,
                 Transition.PARK,
                 status=RunStatus.CALLBACK_PENDING,
@@ -107,7 +107,7 @@ def settlement(spec: TaskSpec, subject: Subject, outcome: Outcome, unit: float) 
                 bodies=outcome.bodies,
             )
         case OutcomeKind.GATHERING:
-            return _written(subject, Transition.GATHER)
+            return written(subject, Transition.GATHER)
         case OutcomeKind.FAILURE:
             decision = retry.decide(spec, subject.retry_count, subject.lost_count, failure_of(outcome), unit)
             return failed(subject, decision, outcome)
@@ -138,15 +138,15 @@ def failed(subject: Subject, decision: Decision, outcome: Outcome) -> Settlement
             transition, more, kind = Transition.FINISH, {"status": status}, final_kind
         case _:
             assert_never(decision)
-    return _written(subject, transition, error_details={"kind": kind, **_more(outcome)}, **fields, **more)
+    return written(subject, transition, error_details={"kind": kind, **_more(outcome)}, **fields, **more)
 
 
 def released(subject: Subject, *, begun: bool) -> Settlement:
     """Handed back by a worker that stops or may not go on. At most once forbids that for what has begun."""
     if not begun:
-        return _written(subject, Transition.RELEASE)
+        return written(subject, Transition.RELEASE)
     stopped = failure_text("worker_stopped")
-    return _written(
+    return written(
         subject,
         Transition.FINISH,
         status=RunStatus.FAILED,
@@ -181,7 +181,7 @@ def _more(outcome: Outcome) -> dict[str, Any]:
     return {name: value for name, value in (outcome.error_details or {}).items() if name != "kind"}
 
 
-def _written(subject: Subject, transition: Transition, **fields: Any) -> Settlement:
+def written(subject: Subject, transition: Transition, **fields: Any) -> Settlement:
     return Settlement(
         run_id=subject.run_id,
         token=subject.token,
