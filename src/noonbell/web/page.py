@@ -31,7 +31,7 @@ from noonbell.service.audit_log import expect_commands, noted_commands
 from noonbell.service.scope import ScopeRule
 from noonbell.service.translation import error_words, problem_words
 from noonbell.web.context import MOST_ANONYMOUS_BYTES, Deps, PageContext
-from noonbell.web.sending import sent
+from noonbell.web.render import sent
 
 log = logging.getLogger("noonbell.web")
 

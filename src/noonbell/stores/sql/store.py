@@ -61,7 +61,6 @@ from noonbell.stores.sql import (
 from noonbell.stores.sql import calendars as calendar_rows
 from noonbell.stores.sql import events as event_log
 from noonbell.stores.sql import joins as following
-from noonbell.stores.sql import queue_depths as depth_rows
 from noonbell.stores.sql import rollups as rollup_rows
 from noonbell.stores.sql import settle as settling
 from noonbell.stores.sql import sla as sla_rows
@@ -711,9 +710,9 @@ class SqlStore(TransitionRunner):
     rebuild_state = read(rollup_rows.rebuild_state)
     order_rebuild = write(rollup_rows.order_rebuild)
     rebuild_rollups = write(rollup_rows.rebuild)
-    sample_queues = write(depth_rows.sample)
-    forget_queue_depths = write(depth_rows.forget)
-    queue_depths = read(depth_rows.depths)
+    sample_queues = write(rollup_rows.sample)
+    forget_queue_depths = write(rollup_rows.forget_depths)
+    queue_depths = read(rollup_rows.depths)
 
     # Service levels
 
