@@ -367,6 +367,13 @@ def test_jobs_of_a_configuration_are_read_as_their_crate_reads_them():
     assert {entry.task["timeout_seconds"] for entry in (daily, sync, cleanup)} == {120}
 
 
+def test_jobs_that_were_switched_off_all_together_come_over_disabled_and_that_is_told():
+    for entry in checked(jobs.read_config(CONFIG.replace("enabled = true", "enabled = false", 1))):
+        assert entry.task["status"] == "DISABLED"
+        assert "[jobs] enabled is false there: it is DISABLED" in entry.notes
+    assert {entry.task["status"] for entry in checked(jobs.read_config(CONFIG))} == {"ENABLED"}
+
+
 def test_a_plan_keeps_its_next_moment_and_what_is_left_of_it():
     message = {
         "plan_id": 8010,

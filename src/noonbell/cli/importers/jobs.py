@@ -39,10 +39,14 @@ _DEFAULTS: Final = {"max_retries": 3, "retry_delay_seconds": 60, "timeout_second
 _CRATE_FIELDS: Final = 6
 
 
-def read_jobs(rows: Sequence[Any], defaults: Mapping[str, Any] | None = None) -> Iterator[Imported]:
-    """`defaults`: of its configuration, where a job says nothing."""
+def read_jobs(
+    rows: Sequence[Any], defaults: Mapping[str, Any] | None = None, *, is_off: bool = False
+) -> Iterator[Imported]:
+    """`defaults`: of its configuration, where a job says nothing. `is_off`: there, none of them runs."""
     usual = {**_DEFAULTS, **(defaults or {})}
-    return read_entries((f"job {number}", _said(row), partial(_task, row, usual)) for number, row in enumerate(rows, 1))
+    return read_entries(
+        (f"job {number}", _said(row), partial(_task, row, usual, is_off)) for number, row in enumerate(rows, 1)
+    )
 
 
 def read_config(text: str) -> Iterator[Imported]:
@@ -53,14 +57,15 @@ def read_config(text: str) -> Iterator[Imported]:
     if not isinstance(jobs, dict) or not isinstance(listed, list):
         raise TypeError("expected jobs under [[jobs.jobs]]")
     words = {"job_timeout": "timeout_seconds", "max_retries": "max_retries", "retry_delay": "retry_delay_seconds"}
-    return read_jobs(listed, {words[name]: value for name, value in jobs.items() if name in words})
+    defaults = {words[name]: value for name, value in jobs.items() if name in words}
+    return read_jobs(listed, defaults, is_off=jobs.get("enabled") is False)
 
 
 def _said(row: Any) -> str:
     return str(row.get("job_name") or row)[:200] if isinstance(row, Mapping) else str(row)[:200]
 
 
-def _task(row: Any, usual: Mapping[str, Any], found: Findings) -> dict[str, Any]:
+def _task(row: Any, usual: Mapping[str, Any], is_off: bool, found: Findings) -> dict[str, Any]:
     if not isinstance(row, Mapping):
         raise Refused("is not an object")
     given = {name: value for name, value in row.items() if value is not None}
@@ -82,6 +87,9 @@ def _task(row: Any, usual: Mapping[str, Any], found: Findings) -> dict[str, Any]
     plain["retry_policy"] = {**plain["retry_policy"], "strategy": str(plain["retry_policy"]["strategy"])}
     if "status" in plain:
         plain["status"] = str(plain["status"])
+    if is_off:
+        plain["status"] = "DISABLED"
+        found.notes.append("[jobs] enabled is false there: it is DISABLED")
     return plain
 
 
