@@ -374,6 +374,21 @@ def test_jobs_that_were_switched_off_all_together_come_over_disabled_and_that_is
     assert {entry.task["status"] for entry in checked(jobs.read_config(CONFIG))} == {"ENABLED"}
 
 
+@pytest.mark.parametrize(
+    ("state", "status"), [("queue", None), ("retry", None), ("pause", "DISABLED"), (7, "DISABLED")]
+)
+def test_a_plan_that_was_paused_or_closed_comes_over_disabled_and_that_is_a_named_change(state, status):
+    entry = only(plans.read_plans({"plan:msg:s:1": BASES["plans"] | {"plan_state": state}}, None))
+    assert entry.task.get("status") == status
+    assert any("plan_state" in change for change in entry.changes) == (status is not None)
+
+
+def test_slots_that_a_plan_was_to_skip_are_a_named_change():
+    entry = only(plans.read_plans({"plan:msg:s:1": BASES["plans"] | {"skip_set": 2, "skip_num": 1}}, None))
+    assert "skip_set 2 is left out: skip as many of the task's next slots" in entry.changes
+    assert not any("skip" in note for note in entry.notes)
+
+
 def test_a_plan_keeps_its_next_moment_and_what_is_left_of_it():
     message = {
         "plan_id": 8010,

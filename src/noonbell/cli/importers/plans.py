@@ -37,7 +37,10 @@ _KEPT: Final = (
     *("plan_time", "messages"),
 )
 _SECONDS: Final = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
-_NOT_CARRIED: Final = {"plan_id", "real_repet", "last_state", "exec_time"}
+_NOT_CARRIED: Final = {"plan_id", "real_repet", "last_state", "exec_time", "plan_state", "skip_set", "skip_num"}
+_STATES: Final = ("none", "queue", "execute", "retry", "skip", "pause", "error", "close")
+"""By their numbers."""
+_AT_REST: Final = {"pause", "error", "close", "remove"}
 
 
 def read_plans(messages: Mapping[str, Any], queued: Mapping[str, float] | None) -> Iterator[Imported]:
@@ -66,7 +69,19 @@ def _task(key: str, message: Any, queued: Mapping[str, float] | None, found: Fin
     if queued is not None and key not in queued:
         task["status"] = "DISABLED"
         found.changes.append(f"is not in {QUEUE}, and so never ran there: it is disabled")
+    elif (state := _state_of(message)) in _AT_REST:
+        task["status"] = "DISABLED"
+        found.changes.append(f"its plan_state is {state}: it is disabled")
+    if message.get("skip_set"):
+        found.changes.append(f"skip_set {message['skip_set']} is left out: skip as many of the task's next slots")
     return task
+
+
+def _state_of(message: Mapping[str, Any]) -> str:
+    given = message.get("plan_state")
+    if isinstance(given, int) and 0 <= given < len(_STATES):
+        return _STATES[given]
+    return str(given or "").lower()
 
 
 def _go_on_from_there(plan: dict[str, Any], message: Mapping[str, Any], next_at: float | None, found: Findings) -> None:
