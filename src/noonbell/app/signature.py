@@ -18,6 +18,7 @@ from msgspec import UNSET, UnsetType
 from noonbell.errors import InvalidArgument, NotFound
 from noonbell.fields.kinds import unfit_json
 from noonbell.fields.problems import Problems, shown
+from noonbell.masking import is_named_for_a_secret
 from noonbell.targets.jobs.handler import Context
 
 _CONTEXT_NAMES: Final = ("ctx", "context")
@@ -40,6 +41,8 @@ class Signature:
     returns: Any
     """The type of the result; Any where the handler does not say."""
     struct: type[msgspec.Struct]
+    defaults: Mapping[str, str | float | bool]
+    """What a form says of fields that may be left out: plain values only, and none of a field that is named for a secret."""
 
     def read(self, payload: Any) -> dict[str, Any]:
         """The handler's arguments from JSON; what is absent is left to the handler's defaults.
@@ -78,8 +81,12 @@ class Signature:
 
     def schema(self) -> dict[str, Any]:
         """The payload's fields as JSON Schema, as far as a form needs it: plain types and choices; anything else is `{}`."""
-        fields = {name: _plain_schema(type_) for name, type_ in self.types.items()}
+        fields = {name: self._field_schema(name, type_) for name, type_ in self.types.items()}
         return {"properties": fields, "required": [name for name in self.types if name in self.required]}
+
+    def _field_schema(self, name: str, type_: Any) -> dict[str, Any]:
+        found = _plain_schema(type_)
+        return {**found, "default": self.defaults[name]} if found and name in self.defaults else found
 
     def result(self, value: Any) -> Any:
         """What was stored as the handler's result, in the type that it says it returns; as it is where that does not fit."""
@@ -135,6 +142,7 @@ def signature_of(function: Callable[..., Any], names: Mapping[str, Any], reserve
     problems = Problems()
     types: dict[str, Any] = {}
     required: set[str] = set()
+    defaults: dict[str, str | float | bool] = {}
     open_to_more = False
     for parameter in parameters[wants_context:]:
         name = parameter.name
@@ -151,6 +159,8 @@ def signature_of(function: Callable[..., Any], names: Mapping[str, Any], reserve
             _check_type(name, types[name], problems)
             if parameter.default is parameter.empty:
                 required.add(name)
+            elif _may_be_shown(name, parameter.default):
+                defaults[name] = parameter.default
     problems.finish()
     return Signature(
         wants_context=wants_context,
@@ -159,6 +169,7 @@ def signature_of(function: Callable[..., Any], names: Mapping[str, Any], reserve
         open_to_more=open_to_more,
         returns=hints.get("return", Any),
         struct=_struct_of(function.__name__, types, required, open_to_more=open_to_more),
+        defaults=defaults,
     )
 
 
@@ -171,7 +182,16 @@ def nothing() -> Signature:
         open_to_more=False,
         returns=Any,
         struct=_struct_of("nothing", {}, set(), open_to_more=False),
+        defaults={},
     )
+
+
+_LONGEST_DEFAULT: Final = 100
+
+
+def _may_be_shown(name: str, default: object) -> bool:
+    is_plain = type(default) in (str, int, float, bool) and unfit_json(default) is None
+    return is_plain and 0 < len(str(default)) <= _LONGEST_DEFAULT and not is_named_for_a_secret(name)
 
 
 def as_json(value: Any) -> Any:

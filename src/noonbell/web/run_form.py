@@ -35,6 +35,8 @@ class PayloadBox:
     """`number`, `check`, `text`, `select`, or `json` for anything else."""
     choices: tuple[str, ...]
     is_required: bool
+    default: str
+    """What the handler takes where it is left out; empty where that is not known."""
 
     @property
     def box(self) -> str:
@@ -53,10 +55,11 @@ def payload_boxes(meta: Mapping[str, Any]) -> list[PayloadBox]:
 
 
 def _box(name: str, schema: Mapping[str, Any], is_required: bool) -> PayloadBox:
-    choices = schema.get("enum")
+    choices, given = schema.get("enum"), schema.get("default")
+    default = given if isinstance(given, str) else as_json(given) if isinstance(given, int | float) else ""
     if isinstance(choices, list) and choices and all(isinstance(each, str) for each in choices):
-        return PayloadBox(name, "select", tuple(choices), is_required)
-    return PayloadBox(name, _KINDS.get(str(schema.get("type")), "json"), (), is_required)
+        return PayloadBox(name, "select", tuple(choices), is_required, default)
+    return PayloadBox(name, _KINDS.get(str(schema.get("type")), "json"), (), is_required, default)
 
 
 def texts_of(boxes: list[PayloadBox], payload: Any) -> dict[str, str]:

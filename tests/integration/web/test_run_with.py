@@ -46,6 +46,26 @@ async def test_the_form_is_made_from_the_signature_and_makes_the_run_that_it_say
     assert run["run_at"] > run["created_at"]
 
 
+async def test_a_box_that_may_stay_empty_says_what_the_job_takes_then(api):
+    app = App()
+
+    @app.job
+    def resize(picture: str, width: int = 80, crop: bool = False, api_token: str = "hush", note: str = ""):  # noqa: S107
+        del picture, width, crop, api_token, note
+
+    schema = dict(resize.declared.task["meta"]["payload_schema"])
+    assert "hush" not in str(schema)
+    task = await created(api, meta={"payload_schema": schema})
+    page = await get(api, f"/tasks/{task}/run")
+    assert "Default: 80" in field(page, "p.width")
+    assert "Default: false" in field(page, "p.crop")
+    assert [name for name in ("api_token", "note") if "Optional" not in field(page, f"p.{name}")] == []
+    assert "默认：80" in field(await get(api, f"/tasks/{task}/run", "zh"), "p.width")
+    odd = {"properties": {"width": {"type": "integer", "default": ["<b>"]}}}
+    task = await created(api, name="odd", meta={"payload_schema": odd})
+    assert "Optional" in field(await get(api, f"/tasks/{task}/run"), "p.width")
+
+
 async def test_what_is_wrong_is_said_at_its_box_and_no_run_is_made(api):
     task = await created(api, meta={"payload_schema": job_schema()})
     sent = {"p.picture": "cat", "p.width": "wide", "p.tags": "[", "priority": "much"}
