@@ -23,7 +23,7 @@ from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import PauseCheck, TaskCache
 from noonbell.engine.heartbeat import Heartbeat
 from noonbell.engine.in_flight import STALE, EndedAttempt, InFlight, renewal_seconds
-from noonbell.engine.loop_runner import StoreClock, batch_done
+from noonbell.engine.loop_runner import AsideSignal, StoreClock, batch_done
 from noonbell.engine.settle import unwritable
 from noonbell.errors import StoreUnavailable
 from noonbell.model.request import Claimed, ClaimRequest
@@ -63,6 +63,7 @@ class ClaimLoop:
         self._request, self._poll, self._observe = request, min(poll, _LONG), observe
         self._pause_check = pause_check or PauseCheck(store)
         self._clock = StoreClock(store)
+        self._aside = AsideSignal(wakeup, self._clock)
 
     def claim_from(self, queues: Sequence[str]) -> None:
         """Claim from these queues, from the next trip on."""
@@ -95,6 +96,7 @@ class ClaimLoop:
         if claimed.leases:
             failpoint.hit("K3")
             await self._hold(claimed.leases, asked_at)
+        await self._aside.tell(claimed.aside_until)
         if room and len(claimed.leases) >= room:
             in_flight.changed.notify()  # there is more than one trip can carry: let another loop go as well
             return 0.0

@@ -33,7 +33,7 @@ from typing import Protocol
 
 from noonbell.clock import SECOND, Clock, Instant, SystemClock, read_monotonic
 from noonbell.errors import StoreUnavailable
-from noonbell.ports import Store, Wakeup
+from noonbell.ports import PLAN, Store, Wakeup
 
 logger = logging.getLogger("noonbell.engine")
 
@@ -501,6 +501,26 @@ _GOOD_FOR = 60.0
 _TOLERANCE = 0.005
 CLOCK_STEP = 2.0
 """Seconds: what a clock is set by without a word is less."""
+
+
+class AsideSignal:
+    """Tells planners of runs that a claim has put aside. They would find them at their next look, and so let them go too late."""
+
+    def __init__(self, wakeup: Wakeup, clock: StoreClock) -> None:
+        self._wakeup, self._clock = wakeup, clock
+        self._told: Instant | None = None
+        """Planners look then, and see what is due after it."""
+
+    async def tell(self, aside_until: Instant | None) -> None:
+        if aside_until is None:
+            return
+        try:
+            await self._clock.refresh()
+        except StoreUnavailable:
+            return
+        if self._told is None or aside_until < self._told or self._clock.until(self._told) <= 0:
+            self._told = aside_until
+            self._wakeup.signal(PLAN)
 
 
 class StoreClock:

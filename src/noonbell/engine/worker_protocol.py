@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, assert_never
 import msgspec
 
 from noonbell.engine.attempt_runner import FRESH, TaskCache, previous_of
-from noonbell.engine.loop_runner import StoreClock
+from noonbell.engine.loop_runner import AsideSignal, StoreClock
 from noonbell.engine.settle import Subject, released, settlement, subject_of
 from noonbell.errors import LeaseLost, NotFound, RateLimited, StoreUnavailable
 from noonbell.fields import counted
@@ -91,6 +91,7 @@ class LongPoll:
         """`poll`: the net of a group, in seconds. `refresh`: seconds between two signs of life for all who wait."""
         self.store, self.wakeup, self.poll = store, wakeup, poll
         self.time = StoreClock(store)
+        self._aside = AsideSignal(wakeup, self.time)
         self.is_closed = False
         self._refresh, self._most = refresh, most
         self._groups: dict[ClaimKind, WaitGroup] = {}
@@ -204,6 +205,7 @@ class LongPoll:
             return Claimed([], is_paused=True)
         for queue in claimed.split:
             self.wakeup.signal(queue_topic(queue))
+        await self._aside.tell(claimed.aside_until)
         return claimed
 
     async def _hand_back(self, leases: Sequence[Lease]) -> None:

@@ -95,6 +95,8 @@ class Claimed(msgspec.Struct, frozen=True):
     """The queues of the fan-outs that this claim has split: their other parts wait there for other workers."""
     is_paused: bool = False
     """Everything is paused, so there is nothing."""
+    aside_until: Instant | None = None
+    """When the first of the runs is due that this claim has put aside: it met the rate of their key."""
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):

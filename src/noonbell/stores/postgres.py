@@ -519,7 +519,7 @@ class PostgresStore(PartitionedHistory):
             else lease
             for lease in claimed.leases
         ]
-        return Claimed(leases, claimed.next_at)
+        return msgspec.structs.replace(claimed, leases=leases)
 
     async def _answers(self, settlements: Sequence[Settlement], done: set[RunId]) -> list[SettleResult]:
         """What the short way did not settle is asked again the long way, which says and records why."""

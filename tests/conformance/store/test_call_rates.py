@@ -66,6 +66,7 @@ async def test_calls_of_one_key_share_the_rate_of_their_queue_and_others_have_th
     assert keys_of(first.leases) == [None, None, "a", "a", "b", "b"]
     assert first.next_at is not None
     assert at(10) <= first.next_at <= at(10 + A_MOMENT)
+    assert first.aside_until == first.next_at
     clock.advance(9.99)
     assert await given(store) == []
     clock.advance(0.01 + A_MOMENT)

@@ -568,6 +568,18 @@ async def test_a_rate_by_key_holds_for_each_value(store: Store, clock: ManualClo
     assert sorted(lease.payload["tenant"] for lease in await claim_due(store)) == ["a", "b"]
 
 
+async def test_a_claim_says_until_when_it_has_put_runs_aside(store: Store):
+    task = await store.create_task(job(rate_limit=limits(1, 10, key="tenant")))
+    for tenant in ("a", "b", "b"):
+        await publish(store, task, payload={"tenant": tenant})
+    first = await store.claim(ask(count=1))
+    assert [lease.payload["tenant"] for lease in first.leases] == ["a"]
+    second = await store.claim(ask())
+    assert [lease.payload["tenant"] for lease in second.leases] == ["b"]
+    assert about(10, min(filter(None, (first.aside_until, second.aside_until))))
+    assert (await store.claim(ask())).aside_until is None
+
+
 async def test_one_value_at_its_rate_does_not_stand_in_the_way_of_another(store: Store):
     task = await store.create_task(job(rate_limit=limits(1, 10, key="tenant")))
     await publish_many(store, task, 60, payload={"tenant": "busy"}, priority=5)

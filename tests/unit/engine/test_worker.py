@@ -33,14 +33,29 @@ from noonbell.engine.worker import Worker
 from noonbell.errors import AlreadyExists, StoreUnavailable
 from noonbell.model.request import Claimed, ClaimRequest
 from noonbell.model.run import Outcome, OutcomeKind, RunStatus
-from noonbell.model.task import Delivery, Fanout, RetryPolicy, RetryStrategy
+from noonbell.model.task import Delivery, Fanout, RateLimit, RetryPolicy, RetryStrategy
 from noonbell.model.worker import WorkerState
+from noonbell.ports import PLAN
 from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
 from unit.engine.make import ACCEPTED, DONE, Calling, Moody, Patient, Scripted, broken, everywhere, spin, worker_on
 
 S = RunStatus
 FIXED = RetryPolicy(max_retries=2, strategy=RetryStrategy.FIXED, initial_delay=7)
+
+
+async def test_planners_are_told_of_runs_that_a_claim_puts_aside(store: MemoryStore, wakeup: LocalWakeup):
+    """They step aside for less than the time that a planner waits between two looks."""
+    keyed = RateLimit(max=1, per_seconds=0.5, key="tenant")
+    task = await store.create_task(job(rate_limit=keyed))
+    for _ in range(3):
+        await publish(store, task, payload={"tenant": "a"})
+    planner, worker = Planner(store, wakeup, poll=1000), worker_on(store, Scripted(DONE), wakeup)
+    assert await planner.tick() == 1000
+    assert not await wakeup.wait([PLAN], 0)
+    await worker.run_until_idle()
+    assert await wakeup.wait([PLAN], 0)
+    assert 0 < await planner.tick() <= 0.51
 
 
 # ---- outcomes

@@ -99,7 +99,8 @@ def claim(q: Dialect, cache: TaskView, request: ClaimRequest, special: Special =
         started = chosen.rows + picked.rows
     yield from queues.write(q, now, started)
     next_at = min(filter(None, (gates.next_at, queues.next_at)), default=None)
-    return Claimed(taken, next_at, tuple(sorted(woken)))
+    aside_until = min(filter(None, (gates.aside_until, queues.aside_until)), default=None)
+    return Claimed(taken, next_at, tuple(sorted(woken)), aside_until=aside_until)
 
 
 def _rest_queues(q: Dialect, cache: TaskView, queues: OpenQueues) -> Work[None]:

@@ -97,6 +97,7 @@ class Gates:
     def __init__(self, gates: Sequence[Gate], next_at: Instant | None) -> None:
         self._gates = {gate.task_id: gate for gate in gates}
         self.next_at = next_at
+        self.aside_until: Instant | None = None
 
     def get(self, row: Live) -> Gate | None:
         """The gate that this row waits behind; None for one that passed."""
@@ -192,6 +193,7 @@ class Gates:
             kept += line[: granted.count]
             if limit.key is not None and granted.next_at is not None:
                 self.next_at = min(self.next_at or granted.next_at, granted.next_at)
+                self.aside_until = min(self.aside_until or granted.next_at, granted.next_at)
                 aside += [(row, _aside(row, granted.next_at)) for row in line[granted.count :]]
         yield from move(q, cache, aside)
         gate.granted = len(kept)
@@ -303,6 +305,7 @@ class OpenQueues:
         self.names = list(dict.fromkeys(names))
         self.all_paused = all_paused
         self.next_at: Instant | None = None
+        self.aside_until: Instant | None = None
         self.quiet: dict[str, tuple[QuietHours, ...]] = {}
         """By queue: its quiet hours, of those that have any."""
         self.quiet_now: set[str] = set()
@@ -379,6 +382,7 @@ class OpenQueues:
                 later = min(round(turn * limit.per_seconds * SECOND), _LONGEST_ASIDE)
                 aside.append((row, _aside(row, Instant(granted.next_at + later))))
             self.next_at = min(self.next_at or granted.next_at, granted.next_at)
+            self.aside_until = min(self.aside_until or granted.next_at, granted.next_at)
         if not aside:
             return rows, False
         yield from move(q, cache, aside)
