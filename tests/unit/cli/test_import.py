@@ -181,6 +181,21 @@ def test_a_limit_of_0_is_none_and_so_it_is_named():
         assert any("names no time limit" in change for change in entry.changes), command
 
 
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [
+        ("-t 1", ["names no time limit"]),
+        ("-t 1 -T 5", ["-T 5 held for each step"]),
+        ("-t 3 -T 5", ["-T 5 held for each step", "-t 3 tried again only where"]),
+        ("-T 5", ["-T 5 held for each step", "was tried up to 20 times"]),
+        ("--tries=0 -T 5", ["-T 5 held for each step", "was tried for ever"]),
+    ],
+)
+def test_what_the_options_of_wget_mean_otherwise_is_a_named_change(options, changes):
+    (entry,) = crontab.read_crontab(f"0 1 * * * wget -qO- {options} http://h/")
+    assert [found for found, said in zip(entry.changes, changes, strict=True) if not found.startswith(said)] == []
+
+
 def test_a_step_of_a_single_number_is_read_otherwise_by_cron_and_named():
     (entry,) = crontab.read_crontab("5/15 * * * * curl -m 5 http://h/")
     assert entry.changes == ["5/15 is 5 alone to cron; here it goes on to the end, in such steps"]

@@ -72,9 +72,9 @@ class Program:
 
 def target_of(program: Program, options: ProgramOptions, found: Findings) -> dict[str, Any]:
     """The fields of a task that say what is carried out."""
-    notes: list[str] = []
+    of_call = Findings()
     try:
-        call = call_of(program.expanded or program.line, program.stdin, notes)
+        call = call_of(program.expanded or program.line, program.stdin, of_call)
     except NotACall as reason:
         if options.commands:
             return _command(program, found)
@@ -84,7 +84,8 @@ def target_of(program: Program, options: ProgramOptions, found: Findings) -> dic
                 " --job-type TYPE makes a job of it, for a worker of yours to run"
             ) from None
         return {"job_type": options.job_type, "payload": _payload(program), "retry_policy": {"max_retries": 0}}
-    found.notes += notes
+    found.notes += of_call.notes
+    found.changes += of_call.changes
     return call
 
 
@@ -189,8 +190,8 @@ def words_of(command: str) -> Iterator[Word]:
         yield Word("".join(shlex.split(raw)))
 
 
-def call_of(command: str, given: str | None, notes: list[str]) -> dict[str, Any]:
-    """The fields of the HTTP task. `notes` gets what was left out."""
+def call_of(command: str, given: str | None, found: Findings) -> dict[str, Any]:
+    """The fields of the HTTP task. `found` gets what was left out, and what means something else here."""
     try:
         read = list(words_of(command))
     except ValueError as error:
@@ -200,7 +201,7 @@ def call_of(command: str, given: str | None, notes: list[str]) -> dict[str, Any]
     program = read[0].text.rsplit("/", 1)[-1] if read else ""
     if program not in _READERS:
         raise NotACall(f"runs a program ({program})")
-    words = _without_redirections(read, notes)
+    words = _without_redirections(read, found)
     for word in words:
         if "$(" in word or "`" in word:
             raise NotACall("is a script of several commands")
@@ -209,10 +210,10 @@ def call_of(command: str, given: str | None, notes: list[str]) -> dict[str, Any]
         if "{{" in word:
             raise NotACall(f"has braces that a task would fill in itself ({word})")
     reader, with_value = _READERS[program]
-    return reader(_options(words[1:], with_value), given, notes)
+    return reader(_options(words[1:], with_value), given, found)
 
 
-def _without_redirections(words: Iterable[Word], notes: list[str]) -> list[str]:
+def _without_redirections(words: Iterable[Word], found: Findings) -> list[str]:
     """`> /dev/null 2>&1` says where output goes; the response is kept with the run instead."""
     kept: list[str] = []
     line = iter(words)
@@ -226,8 +227,8 @@ def _without_redirections(words: Iterable[Word], notes: list[str]) -> list[str]:
         else:
             if not word.text[-1].isdigit() and not word.text.endswith("-"):
                 next(line, None)
-            if "redirection" not in " ".join(notes):
-                notes.append("the redirection is left out: the response is kept with the run")
+            if "redirection" not in " ".join(found.notes):
+                found.notes.append("the redirection is left out: the response is kept with the run")
     return kept
 
 
@@ -314,7 +315,7 @@ def _url_encoded(text: str) -> str:
     return f"{name}={quote(content, safe='')}" if name else quote(content, safe="")
 
 
-def _curl(line: Iterator[str], given: str | None, notes: list[str]) -> dict[str, Any]:
+def _curl(line: Iterator[str], given: str | None, found: Findings) -> dict[str, Any]:
     call, retry = _Call(), dict[str, Any]()
     for word in line:
         match word:
@@ -351,13 +352,15 @@ def _curl(line: Iterator[str], given: str | None, notes: list[str]) -> dict[str,
             case "--retry-connrefused":
                 continue  # of the network, as others
             case "--connect-timeout":
-                notes.append(f"--connect-timeout {_value(word, line)} is left out: executor.connect_timeout is for all")
+                found.notes.append(
+                    f"--connect-timeout {_value(word, line)} is left out: executor.connect_timeout is for all"
+                )
             case "-k" | "--insecure":
                 raise NotACall("does not check the certificate (--insecure)")
             case "--url":
                 call.address(_value(word, line))
             case _:
-                _read_any(word, line, call, notes)
+                _read_any(word, line, call, found)
     if call.url is not None and _GLOB.search(call.url.partition("://")[2].partition("/")[2]):
         raise NotACall("calls more than one address")
     if retry.get("max_retries") is not None:
@@ -369,10 +372,11 @@ _GLOB: Final = re.compile(r"\{[^{},]*,|\[\w+-\w+")
 """Where curl itself makes several addresses of one."""
 
 
-def _wget(line: Iterator[str], given: str | None, notes: list[str]) -> dict[str, Any]:
+def _wget(line: Iterator[str], given: str | None, found: Findings) -> dict[str, Any]:
     del given
     call = _Call()
     call.more["follow_redirects"] = True
+    tries = 20  # unless it says otherwise
     for word in line:
         match word:
             case "--method":
@@ -382,7 +386,10 @@ def _wget(line: Iterator[str], given: str | None, notes: list[str]) -> dict[str,
             case "--post-data" | "--body-data":
                 call.data(_value(word, line))
             case "-T" | "--timeout":
-                call.more |= _limit(word, _value(word, line))
+                seconds = _value(word, line)
+                call.more |= _limit(word, seconds)
+                if "timeout_seconds" in call.more:
+                    found.changes.append(f"-T {seconds} held for each step of the call; here it holds for an attempt")
             case "-t" | "--tries":
                 tries = int(_seconds(word, _value(word, line)))
                 call.more["retry_policy"] = {"max_retries": max(0, tries - 1)}
@@ -391,14 +398,21 @@ def _wget(line: Iterator[str], given: str | None, notes: list[str]) -> dict[str,
             case "--no-check-certificate":
                 raise NotACall("does not check the certificate (--no-check-certificate)")
             case _:
-                _read_any(word, line, call, notes)
+                _read_any(word, line, call, found)
+    if "retry_policy" not in call.more or tries == 0:
+        often = f"up to {tries} times" if tries else "for ever"
+        found.changes.append(f"was tried {often} where the connection failed; here it is tried once")
+    elif tries > 1:
+        found.changes.append(
+            f"-t {tries} tried again only where the connection failed; here all that retry_on names is"
+        )
     return call.task()
 
 
-def _read_any(word: str, line: Iterator[str], call: _Call, notes: list[str]) -> None:
+def _read_any(word: str, line: Iterator[str], call: _Call, found: Findings) -> None:
     """What both tools have: an address, or an option that changes nothing here."""
     if word in _IGNORED_WITH_VALUE:
-        notes.append(f"{word} {_value(word, line)} is left out: the response is kept with the run")
+        found.notes.append(f"{word} {_value(word, line)} is left out: the response is kept with the run")
     elif word.startswith("-") and word not in _SILENT:
         raise NotACall(f"has the option {word}, which is not known here")
     elif word not in _SILENT:
@@ -425,7 +439,7 @@ def _letters(letters: str, with_value: str) -> Iterator[str]:
             return
 
 
-_Reader = Callable[[Iterator[str], str | None, list[str]], dict[str, Any]]
+_Reader = Callable[[Iterator[str], str | None, Findings], dict[str, Any]]
 
 _READERS: Final[dict[str, tuple[_Reader, str]]] = {"curl": (_curl, "XHdAebumowcKTF"), "wget": (_wget, "OTtoPUe")}
 """Each program with its reader and the letters of its options that take a value."""
