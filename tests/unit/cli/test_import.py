@@ -309,12 +309,22 @@ def test_where_output_goes_is_no_part_of_a_name(command, name):
     assert entry.task["name"] == name
 
 
-def test_a_catchup_limit_of_0_is_fire_now_and_the_change_is_named():
+@pytest.mark.parametrize("limit", [0, -1, None])
+def test_a_catchup_limit_of_0_is_fire_now_and_the_change_is_named(limit):
     row = {"name": "a", "target_url": "http://h/", "cron_expr": "0 0 2 * * *"}
-    (entry,) = cronjob.read_cronjob([{**row, "misfire_policy": "CATCH_UP_LIMITED", "catchup_limit": 0}])
+    (entry,) = cronjob.read_cronjob([{**row, "misfire_policy": "CATCH_UP_LIMITED", "catchup_limit": limit}])
     assert entry.task["misfire_policy"] == "FIRE_NOW"
     assert "catchup_limit" not in entry.task
-    assert entry.changes == ["catchup_limit 0 was no limit there; FIRE_NOW says so here"]
+    assert entry.changes == [f"catchup_limit {limit or 0} was no limit there; FIRE_NOW says so here"]
+
+
+def test_columns_that_a_synchronous_task_never_filled_are_no_reason_to_refuse_it():
+    row = {"name": "a", "target_url": "http://h/", "cron_expr": "0 0 2 * * *", "misfire_policy": "SKIP"}
+    empty = {"callback_timeout_sec": 0, "callback_method": "", "catchup_limit": -1}
+    (entry,) = cronjob.read_cronjob([{**row, **empty}])
+    assert (entry.refused, empty.keys() & entry.task.keys()) == (None, set())
+    (waiting,) = cronjob.read_cronjob([{**row, **empty, "exec_type": "ASYNC"}])
+    assert waiting.notes == ["callback_timeout_sec 0 is its default, 300 seconds"]
 
 
 def test_a_page_of_its_api_is_read_as_well():

@@ -107,10 +107,17 @@ def _in_our_words(task: dict[str, Any], found: Findings) -> None:
         found.changes.append(
             f"max_retries {most} is up to {most + 1} attempts; there, `attempt < max_retries` made it {most}"
         )
-    if task.get("misfire_policy") == "CATCH_UP_LIMITED" and task.get("catchup_limit") in (0, None):
-        found.changes.append("catchup_limit 0 was no limit there; FIRE_NOW says so here")
-        task["misfire_policy"] = "FIRE_NOW"
+    wait = task.get("callback_timeout_sec")
+    if isinstance(wait, int) and wait <= 0:
+        del task["callback_timeout_sec"]
+        if task.get("exec_type") == "ASYNC":
+            found.notes.append(f"callback_timeout_sec {wait} is its default, 300 seconds")
+    limit = task.get("catchup_limit") or 0
+    if isinstance(limit, int) and limit <= 0:
         task.pop("catchup_limit", None)
+        if task.get("misfire_policy") == "CATCH_UP_LIMITED":
+            found.changes.append(f"catchup_limit {limit} was no limit there; FIRE_NOW says so here")
+            task["misfire_policy"] = "FIRE_NOW"
 
 
 def _zone(name: str, found: Findings) -> str:
