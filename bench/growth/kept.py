@@ -58,11 +58,11 @@ async def fill(url: str, step: str, first: int, last: int, statements: Sequence[
         end = min(start + CHUNK, last)
         texts = ["set synchronous_commit = off", *(each.format(first=start, last=end - 1) for each in statements)]
 
-        async def chunk(texts: Sequence[str] = texts) -> None:
+        async def chunk(texts: Sequence[str] = texts, end: int = end) -> None:
             await execute(KIND, url, texts)
+            progress(f"growth: {step}: {end - first:,} of {last - first:,}")
 
         await once(url, f"{step} {start}", chunk)
-        progress(f"growth: {step}: {end - first:,} of {last - first:,}")
 
 
 async def columns(url: str, table: str) -> list[str]:

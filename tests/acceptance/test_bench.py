@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,4 +80,4 @@ def test_growth_loses_and_doubles_nothing_at_a_small_size(postgres_url):
     assert slots == "0 lost, 0 doubled"
     assert rows["hourly tasks spread evenly: how late a run starts"].endswith("; 0 not made")
     assert len(rows) == 17
-    assert "runs, from" not in done.stderr  # of history: made before
+    assert not re.search(r"(38|40),000 runs, from", done.stderr)  # of history: made before
