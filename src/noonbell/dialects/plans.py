@@ -767,7 +767,7 @@ async def forget_finished(store: Store, before: Instant) -> int:
     async for task in every(store.tasks, query):
         if task.updated_at >= before or written(task) is None:
             continue
-        if not (await store.runs(RunQuery(task_id=task.id, page_size=1))).items:
+        if not (await store.runs(RunQuery(task_id=task.id, page_size=1, count_to=1))).items:
             await store.delete_task(task.id, by="noonbell", purge=True)
             removed += 1
     return removed

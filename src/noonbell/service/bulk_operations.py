@@ -52,7 +52,7 @@ from noonbell.service.filters import (
     task_query,
 )
 from noonbell.service.queues import DEAD
-from noonbell.service.runs import Runs, cancelable, retryable
+from noonbell.service.runs import BULK_LIMIT, Runs, cancelable, retryable
 from noonbell.service.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Bulk:
         query = msgspec.structs.replace(query, status=statuses, scope=None)
         if not statuses:
             return msgspec.structs.replace(new, query={})
-        found = await self._store.runs(msgspec.structs.replace(query, page_size=1))
+        found = await self._store.runs(msgspec.structs.replace(query, page_size=1, count_to=BULK_LIMIT))
         kept: dict[str, Any] = msgspec.to_builtins(query)
         return msgspec.structs.replace(new, query=kept, total=found.total or 0, total_is_least=found.is_least)
 

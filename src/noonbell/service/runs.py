@@ -40,7 +40,7 @@ from noonbell.model.run import (
 from noonbell.model.task import SYSTEM_TASK_IDS, Step, TaskId
 from noonbell.ports import Store, Wakeup, queue_topic
 from noonbell.service.calls import ShownCall
-from noonbell.service.filters import PageNumbers, RunFilter, from_the_top
+from noonbell.service.filters import LOOKED_AT, PageNumbers, RunFilter, from_the_top
 from noonbell.service.secrets import masked
 from noonbell.service.workers import Level, from_level
 
@@ -191,6 +191,12 @@ class Runs:
 
     async def page(self, query: RunQuery) -> Page[Run]:
         return await self._store.runs(query)
+
+    async def sample(self, query: RunQuery, size: int = 1) -> Page[Run]:
+        """The newest of them, and how many a bulk change would find: counted as far as one call goes and one page looks."""
+        first = {"sort": "-id", "page": 1, "page_size": size, "cursor": None}
+        wanted = msgspec.structs.replace(query, **first, look=query.look or LOOKED_AT, count_to=BULK_LIMIT)
+        return await self._store.runs(wanted)
 
     async def attempts(
         self, run_id: RunId, after: int = 0, limit: int = MOST_ATTEMPTS

@@ -34,6 +34,7 @@ from noonbell.ports import Store
 from noonbell.service.cleaning import MOST_CLEANED
 from noonbell.service.filters import from_the_top
 from noonbell.service.queues import DEAD
+from noonbell.service.runs import BULK_LIMIT
 from noonbell.service.time_series import busy_share, seconds_at_work
 from noonbell.settings.kinds import shown_store_address
 from noonbell.targets.jobs.builtin import DATA_CLEANUP
@@ -308,8 +309,15 @@ async def drain(ctx: PageContext) -> Response:
 
 async def ask_redrive(ctx: PageContext) -> Response:
     name = ctx.piece("name")
-    found = await ctx.services.queues.redrive(name, RunQuery(), dry_run=True)
-    return ctx.page("queue_redrive.html", name=name, path=queue_path(name), found=found, statuses=",".join(DEAD))
+    found = await ctx.services.runs.sample(ctx.services.queues.dead(name, RunQuery()))
+    return ctx.page(
+        "queue_redrive.html",
+        name=name,
+        path=queue_path(name),
+        found=found,
+        most=BULK_LIMIT,
+        statuses=",".join(DEAD),
+    )
 
 
 async def redrive(ctx: PageContext) -> Response:
@@ -332,13 +340,13 @@ async def ask_clean(ctx: PageContext) -> Response:
 async def _clean_page(ctx: PageContext, days: int, kind: str, problem: str = "") -> Response:
     name = ctx.piece("name")
     before = Instant(ctx.now - days * 86_400 * SECOND)
-    query = RunQuery(queue=name, status=KINDS[kind], until=before, page_size=1)
+    found = await ctx.services.runs.sample(RunQuery(queue=name, status=KINDS[kind], until=before))
     return ctx.page(
         "queue_clean.html",
         400 if problem else 200,
         name=name,
         path=queue_path(name),
-        count=(await ctx.services.runs.page(query)).total or 0,
+        found=found,
         most=MOST_CLEANED,
         days=days,
         kind=kind,

@@ -11,13 +11,13 @@ from starlette.responses import Response, StreamingResponse
 from noonbell.errors import InvalidArgument
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import Role
-from noonbell.model.request import KeptReason, RunQuery
+from noonbell.model.request import KeptReason, Page, RunQuery
 from noonbell.model.run import FINAL, Run, RunId, RunStatus
 from noonbell.model.view import ViewedList
 from noonbell.service import scope
 from noonbell.service.bulk_operations import RUN_ACTS, BulkStep, Left, change_runs, statuses_of
 from noonbell.service.filters import RunFilter, RunList, from_the_top, read_run_query
-from noonbell.service.runs import BULK_LIMIT, EXPORT_FORMATS, exported
+from noonbell.service.runs import EXPORT_FORMATS, exported
 from noonbell.service.scope import ScopeRule
 from noonbell.service.translation import error_words
 from noonbell.web import bulk, lists
@@ -50,8 +50,6 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
 """What people ask for, and the statuses that it stands for."""
 _FIELDS: Final = {"task": "task_id", "worker": "worker_id", "from": "since", "to": "until", "step": "step_id"}
 """What a filter is called in the query, where it is not the same."""
-_TOTAL: Final = 1_000
-"""How far the runs of a list are counted for its heading."""
 _INDEXED: Final = frozenset({"status", "task", "label", "from", "to", "parent_id"})
 _SAMPLE: Final = 5
 _COUNTED: Final = 100
@@ -97,7 +95,7 @@ def _counting(query: RunQuery, filters: lists.Filters) -> RunQuery:
     """With how many there are, as far as it is worth counting; not where no index leads to them, and only on the first page."""
     if "cursor" in filters.query or set(filters.active) - _INDEXED:
         return query
-    return msgspec.structs.replace(query, cursor=None, count_to=_TOTAL)
+    return msgspec.structs.replace(query, cursor=None)
 
 
 async def read(ctx: PageContext, orders: Sequence[str] = lists.RUN_ORDERS) -> tuple[lists.Filters, RunQuery | None]:
@@ -151,42 +149,25 @@ _AUDIT_ACTIONS: Final = {
     "cancel": "cancel_runs",
     "delete": "clean_runs",
 }
-_BATCH: Final = 1_000
 
 
 async def ask(ctx: PageContext) -> Response:
     act, (filters, _) = lists.act_of(ctx, RUN_ACTS), await read(ctx)
     query = await _query(ctx)
-    found, is_more = await _count(ctx, act, query)
+    statuses = statuses_of(act, query)
+    wanted = msgspec.structs.replace(query, status=statuses)
+    found = await ctx.services.runs.sample(wanted, _SAMPLE) if statuses else Page[Run]([], 0, None)
     kept = {name: value for name, value in ctx.query.items() if name != "act"}
-    sample = msgspec.structs.replace(
-        query, status=statuses_of(act, query), page_size=_SAMPLE, cursor=from_the_top("-id")
-    )
     return ctx.page(
         "run_bulk.html",
         act=act,
-        found=found,
-        is_more=is_more,
+        found=found.total or 0,
+        is_least=found.is_least,
         filters=filters,
-        sample=(await ctx.services.runs.page(sample)).items if found else [],
+        sample=found.items,
         query=ctx.query,
         back=ctx.url("/runs", **kept),
     )
-
-
-async def _count(ctx: PageContext, act: str, query: RunQuery) -> tuple[int, bool]:
-    """As many as there are, up to a limit: counting millions would take longer than it is worth."""
-    statuses, count, cursor = statuses_of(act, query), 0, from_the_top("-id")
-    if not statuses:
-        return 0, False
-    while count < BULK_LIMIT:
-        wanted = msgspec.structs.replace(query, status=statuses, page_size=_BATCH, cursor=cursor)
-        page = await ctx.services.runs.page(wanted)
-        count += len(page.items)
-        if page.next_cursor is None:
-            return count, False
-        cursor = page.next_cursor
-    return count, True
 
 
 async def carry_out(ctx: PageContext) -> Response:

@@ -9,8 +9,8 @@ import pytest
 from integration.api.serving import Api
 from integration.web.asking import get
 from noonbell.model.request import MOST_LISTED
-from noonbell.model.run import RunBodies
-from noonbell.service import filters
+from noonbell.model.run import RunBodies, RunStatus
+from noonbell.service import filters, runs
 
 
 async def test_a_search_that_has_not_come_to_its_end_leads_on(api: Api, monkeypatch: pytest.MonkeyPatch):
@@ -44,6 +44,33 @@ async def test_the_api_says_where_it_stopped_counting(api: Api, monkeypatch: pyt
     page = await api.good("GET", "/runs?page_size=2")
     assert page["total"] == 5
     assert "total_is_least" not in page
+
+
+async def test_a_question_before_many_runs_are_changed_counts_as_far_as_one_page_looks(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+):
+    task = await api.create(name="a")
+    for _ in range(5):
+        await api.good("POST", f"/runs/{await api.trigger(task)}/cancel", {})
+        await api.trigger(task)
+        await api.finish(await api.claim(), RunStatus.FAILED)
+    clean, redrive, bulk = "/queues/http/clean?days=0&kind=failed", "/queues/http/redrive", "/runs/bulk?act=retry"
+    assert "Delete 5<" in await get(api, clean)
+    assert "Retry 5<" in await get(api, redrive)
+    assert "Retry 10<" in await get(api, bulk)
+    monkeypatch.setattr(runs, "BULK_LIMIT", 3)
+    assert "<b>3+ runs</b>" in await get(api, clean)
+    assert "Retry 3+ runs?" in await get(api, redrive)
+    monkeypatch.setattr(runs, "BULK_LIMIT", 6)
+    text = await get(api, bulk)
+    assert "Retry 6+<" in text
+    assert "At least 6 match; all of them are included." in text
+    monkeypatch.setattr(runs, "LOOKED_AT", 2)
+    rare = await get(api, "/queues/nobody/clean?days=0&kind=failed")
+    assert ("<b>0+ runs</b>" in rare, "Delete 0+<" in rare) == (True, True)
+    monkeypatch.setattr(filters, "LOOKED_AT", 2)
+    started = await api.good("POST", "/bulk", {"kind": "retry_runs", "filter": {"queue": "nobody"}})
+    assert (started["total"], started["total_is_least"]) == (0, True)
 
 
 async def test_a_run_of_many_large_attempts_shows_the_newest_and_the_one_that_is_asked_for(api: Api):
