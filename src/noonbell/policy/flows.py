@@ -168,12 +168,12 @@ def problems(steps: Sequence[Step]) -> Iterator[tuple[int, str, str]]:
             yield index, "needs", f"names {twice!r} more than once; expected each step once"
         if not step.needs and step.on not in (StepOn.SUCCESS, StepOn.ANY):
             yield index, "on", f"is {step.on}, and the step needs no other; expected `needs` beside it"
-    if not is_sound:
-        return
-    if cycle := _cycle(steps):
+    if is_sound and (cycle := _cycle(steps)):
+        is_sound = False
         yield known[cycle[0]], "needs", f"go round in a circle: {' → '.join(cycle)}"
-        return
-    for index, (step, before) in enumerate(zip(steps, _before(steps), strict=True)):
+    # Where it is not known which steps come before which, any may be read: what else is wrong is told all the same.
+    befores = _before(steps) if is_sound else [known.keys()] * len(steps)
+    for index, (step, before) in enumerate(zip(steps, befores, strict=True)):
         for name, problem in _own_problems(step, before):
             yield index, name, problem
 
@@ -209,7 +209,7 @@ def _cycle(steps: Sequence[Step]) -> list[str]:
     return []
 
 
-def _before(steps: Sequence[Step]) -> list[set[str]]:
+def _before(steps: Sequence[Step]) -> list[Collection[str]]:
     """For each step, those that it needs, near or far. There is no circle."""
     needs = {step.id: step.needs for step in steps}
     found: dict[str, set[str]] = {}
@@ -370,7 +370,7 @@ def makes_fail(step: Step, status: StepStatus) -> bool:
 
 def kept(plan: FlowPlan, states: Mapping[str, StepState], from_step: str | None = None) -> set[str]:
     """The steps whose outcome a retry keeps: none that failed or did not end, not `from_step`, none that follows one of
-    these, and only such as the plan still has.
+    these, and only such as the plan still has. What has become a `foreach`, or is none any longer, runs again.
     """
     again = {step_id for step_id in plan.steps if step_id not in states}
     again |= {
@@ -381,11 +381,20 @@ def kept(plan: FlowPlan, states: Mapping[str, StepState], from_step: str | None 
             state.status in OPEN_STEP
             or state.status is StepStatus.CANCELED
             or makes_fail(plan[step_id].step, state.status)
+            or not _is_result_of(plan[step_id].step, state)
         )
     }
     if from_step is not None:
         again.add(from_step)
     return set(plan.steps) - plan.after(again)
+
+
+def _is_result_of(step: Step, state: StepState) -> bool:
+    """Whether what there is of the step is of the kind that it has now: of one run, or of the items of a `foreach`."""
+    if step.foreach is not None:
+        return state.step_run_id is None
+    was_foreach = state.step_run_id is None and (state.total > 0 or state.status is StepStatus.SUCCESS)
+    return not was_foreach
 
 
 def begin(

@@ -27,6 +27,12 @@ def state(id_: str, status: StepStatus = S.WAITING, **fields: Any) -> StepState:
     return StepState(id=1, run_id=RunId(1), step_id=id_, position=0, status=status, **fields)
 
 
+def with_run(id_: str, status: StepStatus) -> StepState:
+    """Of a step without `foreach`: only one that was skipped has ended without a run."""
+    run = None if status is S.SKIPPED else RunId(5)
+    return state(id_, status, step_run_id=run, total=0 if run is None else 1)
+
+
 def problems(*steps: Step) -> list[str]:
     return [f"{index}.{name} {problem}" for index, name, problem in flows.problems(steps)]
 
@@ -46,11 +52,28 @@ def problems(*steps: Step) -> list[str]:
         ),
         ([step("a", on=StepOn.FAILURE)], ["0.on is failure, and the step needs no other; expected `needs` beside it"]),
         ([step("a", max_parallel=3)], ["0.max_parallel is for a step with foreach, and this one has none"]),
+        (
+            [step("a", "x"), step("b", when="1 = 1"), step("c", payload={"p": "{{ steps.y.result }}"})],
+            [
+                "0.needs names 'x', which is no step; there are a, b, c",
+                "1.when '=' is unknown; expected == (at position 2)",
+                "2.payload.p steps.y.result reads the step 'y', which is none of those before it: a, b, c",
+            ],
+        ),
+        (
+            [step("a", "b", when="steps.c.failed == 0 and steps.y.failed"), step("b", "a"), step("c", when="1 =")],
+            [
+                "0.needs go round in a circle: a → b → a",
+                "0.when steps.y.failed reads the step 'y', which is none of those before it: a, b, c",
+                "2.when '=' is unknown; expected == (at position 2)",
+            ],
+        ),
     ],
 )
 def test_what_does_not_fit_together_is_named(steps: list[Step], expected: list[str]):
     found = problems(*steps)
     if expected and "circle" in expected[0]:
+        assert found[1:] == expected[1:]
         # Where a circle is entered is a matter of taste; the steps in it, and their order, are not.
         said = found[0].partition(": ")[2].split(" → ")
         wanted = expected[0].partition(": ")[2].split(" → ")
@@ -202,20 +225,40 @@ def test_a_retry_keeps_what_nothing_that_runs_again_comes_before(
     ended: dict[str, StepStatus], from_step: str | None, expected: str
 ):
     plan = FlowPlan(DIAMOND)
-    states = {one.id: state(one.id, ended.get(one.id, S.SUCCESS)) for one in DIAMOND}
+    states = {one.id: with_run(one.id, ended.get(one.id, S.SUCCESS)) for one in DIAMOND}
     assert flows.kept(plan, states, from_step) == set(expected)
 
 
 def test_a_retry_keeps_a_failure_that_is_allowed():
     plan = FlowPlan([step("a", allow_failure=True), step("b", "a"), step("c")])
-    states = {"a": state("a", S.FAILED), "b": state("b", S.SUCCESS), "c": state("c", S.FAILED)}
+    states = {"a": state("a", S.FAILED), "b": with_run("b", S.SUCCESS), "c": with_run("c", S.FAILED)}
     assert flows.kept(plan, states) == {"a", "b"}
 
 
 def test_a_retry_does_not_keep_what_the_task_has_no_longer_or_has_not_yet():
     plan = FlowPlan([step("a"), step("new", "a"), step("b", "new")])
-    states = {one: state(one, S.SUCCESS) for one in ("a", "old", "b")}
+    states = {one: with_run(one, S.SUCCESS) for one in ("a", "old", "b")}
     assert flows.kept(plan, states) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("now", "was", "is_kept"),
+    [
+        (step("a"), with_run("a", S.SUCCESS), True),
+        (step("a"), state("a", S.SUCCESS, total=2, succeeded=2), False),
+        (step("a"), state("a", S.SUCCESS), False),  # of an empty list
+        (step("a"), with_run("a", S.SKIPPED), True),
+        (step("a", allow_failure=True), state("a", S.FAILED), True),  # it could not be given its input
+        (step("a", foreach=[1]), state("a", S.SUCCESS, total=2, succeeded=2), True),
+        (step("a", foreach=[1]), state("a", S.SUCCESS), True),
+        (step("a", foreach=[1]), with_run("a", S.SUCCESS), False),
+        (step("a", foreach=[1]), with_run("a", S.SKIPPED), True),
+    ],
+)
+def test_a_retry_keeps_no_result_of_one_run_for_a_foreach_nor_the_other_way_round(
+    now: Step, was: StepState, is_kept: bool
+):
+    assert flows.kept(FlowPlan([now]), {"a": was}) == ({"a"} if is_kept else set())
 
 
 def test_what_is_kept_counts_for_the_steps_that_need_it():
