@@ -451,8 +451,8 @@ def graph_lines(graph: dict[str, Any]) -> list[str]:
             told.append(f"run {step['run_id']}")
         if step["copied_from"] is not None:
             told.append(f"kept from run {step['copied_from']}")
-        if step["reason"]:
-            told.append(step["message"] or step["reason"])
+        if step["message"] or step["reason"]:
+            told.append(cut((step["message"] or step["reason"]).partition("\n")[0], 200))
         lines.append("  ".join(told))
     return lines
 

@@ -88,7 +88,10 @@ class StepInGraph(msgspec.Struct, frozen=True, kw_only=True):
             examples=[None],
         ),
     ] = None
-    message: Annotated[str | None, meta("The same in words.")] = None
+    message: Annotated[
+        str | None,
+        meta("What went wrong: why no run could be made, or the error of the run. Of the first 100 steps that failed."),
+    ] = None
     total: Annotated[int, meta("Items of a `foreach`; 1 for another step that has started.", examples=[1])] = 0
     succeeded: Annotated[int, meta(examples=[1])] = 0
     failed: int = 0

@@ -189,9 +189,11 @@ class Explain:
         if wait is not None:
             return _following(wait)
         run = None if activity.last_run_id is None else await self._store.run(activity.last_run_id)
-        return (
-            None if run is None or newest.schedule is not None else await self._run(history, newest, run, is_slot=False)
-        )
+        if run is None or newest.schedule is not None:
+            return None
+        found = await self._run(history, newest, run, is_slot=False)
+        found.more += [] if after is None else await ended_otherwise(self._store, after, run)
+        return found
 
     async def _note_last_run(self, history: TaskHistory, found: SlotFinding) -> None:
         """Say how the last run of a task went that has no further slot: one that failed was its only chance."""
@@ -473,7 +475,23 @@ async def nothing_yet(store: Store, after: After) -> UpstreamFinding:
     gone = [task.name for task in scope.held(tasks) if task.deleted_at is not None]
     names = ", ".join((await names_of(store, after)).values())
     more = [("and_upstream_deleted", {"names": ", ".join(gone)})] if gone else []
+    more += await ended_otherwise(store, after)
     return UpstreamFinding("not_a_slot", "not_a_slot_after", facts={"names": names}, more=more)
+
+
+async def ended_otherwise(store: Store, after: After, last: Run | None = None) -> list[tuple[str, dict[str, Any]]]:
+    """Of upstreams whose newest run has ended since `last` was made, and not as the task asks for."""
+    names = await names_of(store, after)
+    newest = await store.newest_runs([TaskId(id_) for id_ in names], 1)
+    told: list[tuple[str, dict[str, Any]]] = []
+    for upstream in after.tasks:
+        (run, *_) = newest.get(TaskId(int(upstream.task))) or (None,)
+        if run is None or run.status not in FINAL or policy.matches(upstream.on, run.status):
+            continue
+        if last is None or run.id > last.id:
+            facts = {"name": names[run.task_id], "status": run.status, "on": upstream.on}
+            told.append(("and_upstream_run_ended", facts))
+    return told
 
 
 async def open_wait(store: Store, task_id: TaskId, after: After) -> UpstreamFinding | None:

@@ -48,6 +48,8 @@ BULK_LIMIT: Final = 10_000
 """Runs that one bulk change touches, at most."""
 
 _BATCH: Final = 500
+_ERRORS: Final = 100
+"""Steps of a flow whose errors its graph has."""
 
 
 _FAILED: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.FAILED_TIMEOUT, RunStatus.CANCELED)
@@ -282,14 +284,24 @@ class Runs:
         task = await self._store.task_as_of(run.task_id, run.task_version)
         if task is None or not task.spec.steps:
             raise InvalidState(f"run {run_id} is no run of a flow: it has no graph")
+        steps = [step_in_graph(step, found.get(step.id), run.status) for step in task.spec.steps]
         return FlowGraph(
             run_id=run_id,
             task_id=run.task_id,
             task_version=run.task_version,
             status=run.status,
             retry_of_run_id=run.retry_of_run_id,
-            steps=[step_in_graph(step, found.get(step.id), run.status) for step in task.spec.steps],
+            steps=await self._with_errors(steps),
         )
+
+    async def _with_errors(self, steps: list[StepInGraph]) -> list[StepInGraph]:
+        """With what the runs of the first steps that failed say of it."""
+        failed = [step.run_id for step in steps if step.status is StepStatus.FAILED and step.run_id is not None]
+        runs = await self._store.runs_by_id(failed[:_ERRORS])
+        said = {run.id: run.error_message for run in runs}
+        return [
+            msgspec.structs.replace(step, message=said[step.run_id]) if said.get(step.run_id) else step for step in steps
+        ]
 
     async def _publish_again(
         self, runs: list[Run], *, once: bool, from_step: str | None = None

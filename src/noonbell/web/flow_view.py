@@ -128,12 +128,9 @@ def view(
 ) -> FlowView:
     """`start` and `end` of the run; `begun`: when the runs of the steps began, as far as that is known.
 
-    `begin`: where the steps that are shown begin; by default the page with the first step that failed, or runs.
+    `begin`: where the steps that are shown begin, as `shown_steps` has it.
     """
-    if begin is None:
-        begin = _where_it_stands(steps)
-    begin = max(0, min(begin, max(0, len(steps) - 1)) // AT_ONCE * AT_ONCE)
-    shown = steps[begin : begin + AT_ONCE]
+    begin, shown = shown_steps(steps, begin)
     critical = critical_path(steps, start, now)
     on_path = [each.step.id for each in critical]
     drawn = graph_layout.layout({step.id: step.needs for step in shown}, SPACING)
@@ -166,6 +163,14 @@ def view(
         total=len(steps),
         begin=begin,
     )
+
+
+def shown_steps(steps: Sequence[StepInGraph], begin: int | None = None) -> tuple[int, Sequence[StepInGraph]]:
+    """Those of one page, and the place of the first; by default the page with the first step that failed, or runs."""
+    if begin is None:
+        begin = _where_it_stands(steps)
+    begin = max(0, min(begin, max(0, len(steps) - 1)) // AT_ONCE * AT_ONCE)
+    return begin, steps[begin : begin + AT_ONCE]
 
 
 def _where_it_stands(steps: Sequence[StepInGraph]) -> int:

@@ -123,6 +123,7 @@ async def show_run(ctx: PageContext) -> Response:
     reason = explanation.explained(ctx, told[1], here=run.id)
     exchange = ShownExchange.of(ctx, kept, chosen, payload)
     is_flow = spec is not None and spec.target_kind is FLOWS
+    flow, steps = await flow_of(ctx, run) if is_flow else (None, [])
     return ctx.page(
         "run.html",
         run=run,
@@ -150,9 +151,9 @@ async def show_run(ctx: PageContext) -> Response:
             ctx, exchange, spec, run.status, has_log=bool(log.lines or log.is_narrowed), has_callbacks=bool(calls)
         ),
         fan_out=parts if parts.items and not is_flow else None,
-        flow=await flow_of(ctx, run, parts.items) if is_flow else None,
+        flow=flow,
         newest_version=await newer_version(ctx, run) if is_flow else None,
-        errors={part.id: headline(error_in(ctx, part).headline) for part in parts.items if part.error_message},
+        errors={part.id: headline(error_in(ctx, part).headline) for part in [*parts.items, *steps] if part.error_message},
         icon_path=charts.PATHS.__getitem__,
         raw=value(shown(run)),
         idempotency_key=idempotency_key_of(run.id, run.scheduled_time, run.idempotency_key),
@@ -227,14 +228,16 @@ async def _attempts(ctx: PageContext, run: Run) -> list[Attempt]:
     return [*(each for found in older for each in found if each.attempt < newest[0].attempt), *newest]
 
 
-async def flow_of(ctx: PageContext, run: Run, parts: Sequence[Run]) -> FlowView | None:
-    """`parts` are runs of its steps, as many as a page has. None: the version whose steps they were is gone."""
+async def flow_of(ctx: PageContext, run: Run) -> tuple[FlowView | None, list[Run]]:
+    """And the runs of the steps that are shown. None: the version whose steps they were is gone."""
     try:
         graph = await ctx.services.runs.graph(run.id)
     except InvalidState:
-        return None
-    begun = {part.id: part.start_time for part in parts if part.start_time is not None}
-    return flow_view.view(graph.steps, run.start_time, run.end_time, ctx.now, begun, ctx.number("step"))
+        return None, []
+    begin, shown_here = flow_view.shown_steps(graph.steps, ctx.number("step"))
+    runs = await ctx.services.store.runs_by_id([step.run_id for step in shown_here if step.run_id is not None])
+    begun = {step.id: step.start_time for step in runs if step.start_time is not None}
+    return flow_view.view(graph.steps, run.start_time, run.end_time, ctx.now, begun, begin), runs
 
 
 async def newer_version(ctx: PageContext, run: Run) -> int | None:

@@ -252,6 +252,30 @@ async def test_explain_says_that_an_upstream_was_deleted(quick_api: Api):
     assert await explained(quick_api, load) == ("not_a_slot", message)
 
 
+async def test_explain_says_how_the_newest_run_of_an_upstream_ended_where_nothing_followed_it(api_everywhere: Api):
+    api = api_everywhere
+    extract = await job(api, "extract")
+    load = await job(api, "load", **following("extract"))
+    page = await job(api, "page", **following("load", on="any"))
+    unmatched = "The newest run of extract ended FAILED; this task follows it on success."
+    await ended(api, extract, RunStatus.FAILED)
+    assert await explained(api, load) == (
+        "not_a_slot",
+        f"The task has no schedule: it runs after extract. {unmatched}",
+    )
+    assert await explained(api, page) == ("not_a_slot", "The task has no schedule: it runs after load.")
+    await ended(api, extract)
+    assert unmatched not in (await explained(api, load))[1]
+    assert (await explained(api, load))[0] == "no_worker"
+    (lease,) = (await api.store.claim(ClaimRequest(worker_id="w", queues=("default",), max=10))).leases
+    await api.finish(lease, "SUCCESS")
+    assert unmatched not in (await explained(api, load))[1]
+    await ended(api, extract, RunStatus.FAILED)
+    cause, message = await explained(api, load)
+    assert (cause, message.endswith(f". {unmatched}")) == ("ran", True)
+    assert "最近" in (await explained(api, load, lang="zh"))[1]
+
+
 async def test_metrics_count_what_follows(quick_api: Api):
     extract = await job(quick_api, "extract")
     await job(quick_api, "other")

@@ -235,3 +235,28 @@ async def test_the_steps_of_a_flow_that_was_skipped_are_skipped_and_not_canceled
     graph_of = await api.good("GET", f"/runs/{skipped['id']}/graph")
     assert {each["status"] for each in graph_of["steps"]} == {"SKIPPED"}
     assert set(graph(await get(api, f"/runs/{skipped['id']}")).values()) == {"Skipped"}
+
+
+async def test_the_graph_says_why_a_step_failed(everywhere: Api):
+    api = everywhere
+    _, run = await flow(api)
+    for status in ("SUCCESS", "SUCCESS", "SUCCESS"):
+        await step(api, status)
+    await step(api, "FAILED", error_message="disk full\nin detail")
+    steps = {each["id"]: each for each in (await api.good("GET", f"/runs/{run}/graph"))["steps"]}
+    assert {name: each["message"] for name, each in steps.items() if each["message"]} == {"load": "disk full\nin detail"}
+    assert steps["load"]["reason"] is None
+
+
+async def test_a_step_says_why_it_failed_however_many_runs_came_after_it(api: Api):
+    steps = [
+        {"id": "first", "target_url": "http://127.0.0.1:9/x", "allow_failure": True},
+        {"id": "parts", "needs": ["first"], "foreach": list(range(210)), "target_url": "http://127.0.0.1:9/y"},
+    ]
+    _, run = await flow(api, steps)
+    await step(api, "FAILED", error_message="disk full")
+    assert len((await api.good("GET", f"/runs?parent_id={run}&page_size=1000"))["items"]) == 211
+    assert "disk full" in row(await get(api, f"/runs/{run}"), "first")
+    again = (await api.good("POST", f"/runs/{run}/cancel"), await api.good("POST", f"/runs/{run}/retry"))[1]["run_id"]
+    await api.store.claim(ClaimRequest(worker_id="w1", queues=("http",), max=1))
+    assert "disk full" in row(await get(api, f"/runs/{again}"), "first")  # a run of the flow before
