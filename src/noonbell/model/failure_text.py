@@ -100,6 +100,17 @@ TEXTS: Final[Mapping[str, str]] = {
     "no_grpc_answer": "no answer within {seconds} s",
     "lost_after_call": "the connection was lost after the call was sent: the server may have done its work",
     "grpc_answered": "the server answered {status}",
+    # of a run that was canceled: the store says why beside it, as `why` and `by`
+    "canceled": "canceled",
+    "canceled_by": "canceled by {by}",
+    "canceled_deleted": "its task was deleted",
+    "canceled_error": "its task is in ERROR",
+    "canceled_flow": "its flow is over",
+    "canceled_parent": "the run that spawned it was canceled",
+    "canceled_replaced": "canceled by the next round of its task (overlap_action CANCEL_PREV)",
+    "canceled_store_went_back": (
+        "the store went back to an earlier state, and this retry may have been carried out in the time that is gone"
+    ),
     # of a message of an alert, to a channel
     "alert_answered": "it answered {status}",
     "alert_answered_why": "it answered {status}: {error}",

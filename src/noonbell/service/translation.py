@@ -81,7 +81,7 @@ _IN_WORDS: Final = frozenset({"what", "problem", "first", "second", "field", "no
 
 def failure_words(message: str | None, details: Mapping[str, Any] | None, words: Translator) -> str:
     """What went wrong, in the reader's language where Noonbell said it; in their own words where a target or a handler did."""
-    said = (details or {}).get(SAID)
+    said = (details or {}).get(SAID, _canceled(message, details or {}))
     if not isinstance(said, Mapping) or said.get("code") not in TEXTS or not isinstance(said.get("facts"), Mapping):
         return message or ""
     if not said["facts"] and "{" in TEXTS[said["code"]]:
@@ -94,6 +94,17 @@ def failure_words(message: str | None, details: Mapping[str, Any] | None, words:
         return words(f"failure.{said['code']}", **facts)
     except (KeyError, IndexError, ValueError):  # a handler may call one of its own details the same
         return message or ""
+
+
+def _canceled(message: str | None, details: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What is said of a run that was canceled; None where whoever canceled it has said so in their own words."""
+    if details.get("kind") != "canceled":
+        return None
+    by, why = details.get("by"), details.get("why")
+    code = f"canceled_{why}" if why else "canceled_by" if by else "canceled"
+    facts = {"by": by} if code == "canceled_by" else {}
+    is_ours = code in TEXTS and TEXTS[code].format(**facts) == message
+    return {"code": code, "facts": facts} if is_ours else None
 
 
 class FailureFact(NamedTuple):

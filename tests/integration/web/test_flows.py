@@ -260,3 +260,15 @@ async def test_a_step_says_why_it_failed_however_many_runs_came_after_it(api: Ap
     again = (await api.good("POST", f"/runs/{run}/cancel"), await api.good("POST", f"/runs/{run}/retry"))[1]["run_id"]
     await api.store.claim(ClaimRequest(worker_id="w1", queues=("http",), max=1))
     assert "disk full" in row(await get(api, f"/runs/{again}"), "first")  # a run of the flow before
+
+
+async def test_a_run_that_was_canceled_says_so_in_the_readers_language(everywhere: Api):
+    api = everywhere
+    _, run = await flow(api, STEPS[:2])
+    await step(api)
+    await api.good("POST", f"/runs/{run}/cancel")
+    (part, *_) = (await api.good("GET", f"/runs?parent_id={run}&step=parts"))["items"]
+    for each in (run, part["id"]):
+        text = await get(api, f"/runs/{each}", "zh")
+        assert "已取消" in text
+        assert not re.search(r">\s*canceled\s*<", text)

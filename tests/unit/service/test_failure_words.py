@@ -51,6 +51,24 @@ def test_a_failure_is_told_in_chinese(code: str):
 
 
 @pytest.mark.parametrize(
+    ("message", "details", "told"),
+    [
+        ("canceled", {}, "已取消"),
+        ("canceled by alice", {"by": "alice"}, "已被 alice 取消"),
+        ("its flow is over", {"why": "flow"}, "所属流程已结束"),
+        ("its task was deleted", {"why": "deleted", "by": "alice"}, "所属任务已删除"),
+        ("not today", {"by": "alice"}, "not today"),
+        ("not today", {"why": "flow"}, "not today"),
+        ("canceled", {"why": "something new"}, "canceled"),
+    ],
+)
+def test_why_a_run_was_canceled_is_told_in_chinese_or_in_the_words_of_whoever_did_it(
+    message: str, details: dict[str, str], told: str
+):
+    assert failure_words(message, {"kind": "canceled", **details}, ZH) == told
+
+
+@pytest.mark.parametrize(
     "details",
     [
         None,
