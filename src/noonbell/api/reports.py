@@ -242,9 +242,8 @@ class StatsCalls:
         at.problems.finish()
         if query.task_id is not None:
             await request_scope.check_tasks(self._services.store, [query.task_id])
-        task = None if query.task_id is None else await self._services.store.task(query.task_id)
         found = await self._services.levels.over(
-            query.since, query.until, task=task, label=query.label, queue=query.queue, by=asked.by
+            query.since, query.until, task_id=query.task_id, label=query.label, queue=query.queue, by=asked.by
         )
         return json_response(shown_levels(found))
 

@@ -11,13 +11,13 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from noonbell.clock import SECOND, Instant, rfc3339, rfc3339_or_none
-from noonbell.errors import SettingsError
+from noonbell.errors import InvalidArgument, SettingsError
 from noonbell.fields import Moment, meta, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.request import TaskQuery
 from noonbell.model.rollup import DAY, HOUR, Figures, Scope, Span, Stretch, stretch_of
 from noonbell.model.sla import Sla, SlaBreach
-from noonbell.model.task import Task
+from noonbell.model.task import Task, TaskId
 from noonbell.policy.sla import budget_of
 from noonbell.ports import Store
 from noonbell.service.filters import Label, RunFilter, Word, every
@@ -94,7 +94,10 @@ class SlaAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     since: Moment = msgspec.field(name="from")
     until: Moment = msgspec.field(name="to")
-    total: Annotated[SlaFigures, meta("The queue, or all tasks that match together: the first 1,000 by name.")]
+    total: Annotated[
+        SlaFigures,
+        meta("All tasks that match together, the first 1,000 by name; of a queue alone, whatever ran on it."),
+    ]
     points: Annotated[list[SlaFigures], meta("The same, with `by`: each hour or day that has figures.")]
     tasks: Annotated[
         list[SlaOfTask], meta("Tasks that match, 100 at most; without a filter, those that have a service level.")
@@ -114,7 +117,7 @@ class ServiceLevels:
         since: Instant | None = None,
         until: Instant | None = None,
         *,
-        task: Task | None = None,
+        task_id: TaskId | None = None,
         label: tuple[str, str] | None = None,
         queue: str | None = None,
         by: FigureStep | None = None,
@@ -124,9 +127,11 @@ class ServiceLevels:
         now = await self._store.now()
         until = now if until is None else until
         since = Instant(until - USUAL) if since is None else since
+        if since > until:
+            raise InvalidArgument.field("from", "is in the future; expected a time range in the past")
         step = None if by is None else _SPANS[by]
         stretch = stretch_of(since, until, now, step)
-        tasks, tasks_total = ([task], 1) if task is not None else await self._tasks(label, queue)
+        tasks, tasks_total = await self._tasks(task_id, label, queue)
         ids = [each.id for each in tasks]
         names = [str(each) for each in ids]
         sums = {each.name: each.figures for each in await self._store.rollups(Scope.TASK, stretch, names=names)}
@@ -140,7 +145,9 @@ class ServiceLevels:
             for found in await self._store.breach_counts(ids, stretch.since, stretch.until, step):
                 counts.setdefault((found.task_id, found.at), {})[found.rule] = found.breached
         shown = [await self._of(each, stretch, sums, points, counts, now) for each in tasks[:most]]
-        whole, parts = await self._whole(queue, stretch, step, sums, points)
+        whole, parts = await self._whole(
+            queue if task_id is None and label is None else None, stretch, step, sums, points
+        )
         return SlaAnswer(
             since=stretch.since,
             until=until if until >= now else stretch.until,
@@ -170,8 +177,19 @@ class ServiceLevels:
             left=round(budget.left, 4),
         )
 
-    async def _tasks(self, label: tuple[str, str] | None, queue: str | None) -> tuple[list[Task], int]:
+    async def _tasks(
+        self, task_id: TaskId | None, label: tuple[str, str] | None, queue: str | None
+    ) -> tuple[list[Task], int]:
         """The first of those that match, by name, and how many there are."""
+        if task_id is not None:
+            task = await self._store.task(task_id)
+            if (
+                task is None
+                or queue not in (None, task.spec.queue)
+                or (label and label not in task.spec.labels.items())
+            ):
+                return [], 0
+            return [task], 1
         if label is not None or queue is not None:
             page = await self._store.tasks(TaskQuery(label=label, queue=queue, sort="name", page_size=MOST_COUNTED))
             return page.items, page.total or 0
@@ -215,7 +233,7 @@ class ServiceLevels:
         sums: Mapping[str, Figures],
         points: Mapping[str, Mapping[Instant, Figures]],
     ) -> tuple[Figures, dict[Instant, Figures]]:
-        """The queue has figures of its own; those of a label are the sum of its tasks'."""
+        """A queue has figures of its own; those of other filters are the sum of their tasks'."""
         whole, parts = Figures(), dict[Instant, Figures]()
         if queue is not None:
             for each in await self._store.rollups(Scope.QUEUE, stretch, names=[queue]):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from noonbell.clock import SECOND, Instant, rfc3339
+from noonbell.errors import InvalidArgument
 from noonbell.fields import Moment, meta
 from noonbell.model.request import RunQuery
 from noonbell.model.rollup import Figures, Scope, Sketch, stretch_of
@@ -85,6 +86,8 @@ class Stats:
         now = await self._store.now()
         until = now if until is None else until
         since = Instant(until - DAY) if since is None else since
+        if since > until:
+            raise InvalidArgument.field("from", "is in the future; expected a time range in the past")
         stretch = stretch_of(since, until, now)
         kind, names = (Scope.ALL, [""]) if task_id is None else (Scope.TASK, [str(task_id)])
         found = await self._store.rollups(kind, stretch, names=names)

@@ -84,9 +84,10 @@ async def _ask(ctx: PageContext, days: int, by: FigureStep | None = None, most: 
     at = ReadContext(Problems())
     query = await run_query(read_into(SlaList, given, at), ctx.services.store, at)
     at.problems.finish()
-    task = None if query.task_id is None else await ctx.services.store.task(query.task_id)
     since = Instant(ctx.now - days * DAY.length)
-    return await ctx.services.levels.over(since, task=task, label=query.label, queue=query.queue, by=by, most=most)
+    return await ctx.services.levels.over(
+        since, task_id=query.task_id, label=query.label, queue=query.queue, by=by, most=most
+    )
 
 
 def promise(sla: Sla, words: Translator) -> list[str]:
@@ -127,7 +128,7 @@ async def card(ctx: PageContext, task: Task) -> dict[str, Any]:
     sla = ctx.services.store.sla_of(task.spec)
     if sla is None:
         return {"level": None}
-    found = await ctx.services.levels.over(Instant(ctx.now - 28 * DAY.length), task=task)
+    found = await ctx.services.levels.over(Instant(ctx.now - 28 * DAY.length), task_id=task.id)
     return {
         "level": found.tasks[0],
         "broken": found.breaches[:5],

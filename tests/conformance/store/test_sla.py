@@ -218,9 +218,8 @@ def nearest_rank(values: list[float], share: float) -> float:
 
 async def check_figures(store: Store, task_id: Any) -> None:
     """What `/stats/sla` says of the thirty days, and of each, against the table."""
-    task = await store.task(task_id)
     now = datetime.fromtimestamp(await store.now() / SECOND, UTC)
-    found = await ServiceLevels(store).over(from_datetime(utc(FIRST_DAY)), task=task, by=FigureStep.DAY)
+    found = await ServiceLevels(store).over(from_datetime(utc(FIRST_DAY)), task_id=task_id, by=FigureStep.DAY)
     (level,) = found.tasks
     assert level.runs == found.total.runs == DAYS
     nights = [night(day) for day in range(DAYS)]

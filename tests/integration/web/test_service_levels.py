@@ -79,6 +79,24 @@ async def test_the_answer_the_pages_and_the_file_agree(everywhere):
         assert said in await get(api, f"/runs/{run}", lang)
 
 
+async def test_figures_are_of_what_matches_all_filters(everywhere):
+    api = everywhere
+    task = await seed(api)
+    await api.trigger("name:other")
+    await api.finish(await api.claim(), "SUCCESS")
+    runs = {
+        "task=no-such-task": 0,
+        "task=987654": 0,
+        f"task={task}&queue=default": 0,
+        f"task={task}&label=team=other": 0,
+    }
+    runs |= {"label=team=billing&queue=http": 4, f"task={task}&queue=http": 4, "label=team=other&queue=http": 1}
+    for query, count in (runs | {"queue=http": 5}).items():
+        told = await api.good("GET", f"/stats/sla?by=day&{query}")
+        assert told["total"]["runs"] == sum(point["runs"] for point in told["points"]) == count, query
+        assert sum(each["runs"] for each in told["tasks"]) == count, query
+
+
 async def test_of_many_tasks_the_first_are_listed_and_all_are_counted(api):
     for number in range(104):
         await api.create(name=f"t{number:03}", labels={"team": "many"}, sla=LEVEL)
@@ -113,6 +131,9 @@ async def test_what_is_wrong_is_named_and_changes_nothing(api):
     assert (await api.good("GET", "/tasks"))["total"] == 0
     for query in ("by=week", "label=team", "from=x", "colour=red"):
         assert (await api.call("GET", f"/stats/sla?{query}")).status == 400, query
+    for path in ("/stats", "/stats/sla"):
+        told = await api.call("GET", f"{path}?from=2190-01-01T00:00:00Z")
+        assert (told.status, list(told.body["details"])) == (400, ["from"])
 
 
 async def test_levels_of_labels_come_from_the_settings():
