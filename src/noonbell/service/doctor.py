@@ -26,6 +26,7 @@ from noonbell.fields import counted, shortened
 from noonbell.model.account import InstallationPause
 from noonbell.model.alert import Channel, OverdueTask, Rule
 from noonbell.model.calendar import Calendar
+from noonbell.model.call import CALL_TYPE
 from noonbell.model.request import Page, RunQuery, TaskQuery, UnclaimableRuns
 from noonbell.model.run import SUCCEEDED, Run
 from noonbell.model.service_url import service_name
@@ -99,6 +100,7 @@ class InspectedStore(Protocol):
     async def workers(self) -> list[WorkerInfo]: ...
     async def queues(self) -> list[Queue]: ...
     async def stranded(self) -> list[UnclaimableRuns]: ...
+    async def call_queues(self) -> list[str]: ...
     async def counts(self) -> Any: ...
     async def installation_pause(self) -> InstallationPause | None: ...
     async def scheduler_seen_at(self) -> Instant | None: ...
@@ -239,20 +241,36 @@ async def _commands(store: InspectedStore) -> AsyncIterator[Finding]:
 
 
 async def _unserved(store: InspectedStore) -> AsyncIterator[Finding]:
-    served = {queue for worker in await store.workers() if takes_runs(worker) for queue in worker.queues}
-    alone = [queue for queue in await store.queues() if queue.waiting and not queue.paused and queue.name not in served]
-    for queue in alone[:_MOST_ALONE]:
-        kind = OWN_QUEUES.get(queue.name)
+    stranded = await store.stranded()
+    alone = await _alone(store, stranded)
+    for name, n in list(alone.items())[:_MOST_ALONE]:
+        kind = OWN_QUEUES.get(name)
         if kind is not None and kind.extra is not None:
-            facts = {"name": queue.name, "n": queue.waiting, "kind": kind.name, "install": kind.how_to_install}
+            facts = {"name": name, "n": n, "kind": kind.name, "install": kind.how_to_install}
             yield finding("service", CheckStatus.ILL, "queue_clientless", **facts)
             continue
-        yield finding("service", CheckStatus.ILL, "queue_unserved", name=queue.name, n=queue.waiting)
-    lacking = _lacking(await store.stranded())
+        yield finding("service", CheckStatus.ILL, "queue_unserved", name=name, n=n)
+    lacking = _lacking(stranded)
     for found in lacking[:_MOST_ALONE]:
         yield found
     if not alone and not lacking:
         yield finding("service", CheckStatus.WELL, "queues_served")
+
+
+async def _alone(store: InspectedStore, stranded: Sequence[UnclaimableRuns]) -> dict[str, int]:
+    """How many runs wait in each queue that no worker serves, or only those that make calls: these take its calls alone."""
+    workers = [worker for worker in await store.workers() if takes_runs(worker)]
+    served = {queue for worker in workers for queue in worker.queues}
+    makes_calls = any(CALL_TYPE in (worker.job_types or ()) for worker in workers)
+    with_calls = set(await store.call_queues()) if makes_calls else set()
+    found = {
+        queue.name: sum(one.count for one in stranded if one.queue == queue.name and one.lack is Lack.QUEUE)
+        if queue.name in with_calls
+        else queue.waiting
+        for queue in await store.queues()
+        if queue.waiting and not queue.paused and queue.name not in served
+    }
+    return {name: n for name, n in found.items() if n}
 
 
 def _lacking(stranded: Sequence[UnclaimableRuns]) -> list[Finding]:

@@ -28,7 +28,7 @@ from noonbell.model.account import Pause
 from noonbell.model.request import RunQuery
 from noonbell.model.rollup import HOUR, MINUTE, Figures, QueueDepth, RollUp, Scope, Stretch, stretch_of
 from noonbell.model.run import FINAL, SUCCEEDED, Run, RunId, RunStatus
-from noonbell.model.target_kind import COMMAND_TYPE, OWN_QUEUES
+from noonbell.model.target_kind import COMMAND_TYPE, HTTP_QUEUE, OWN_QUEUES
 from noonbell.model.worker import Lack, WorkerState
 from noonbell.ports import Store
 from noonbell.service.cleaning import MOST_CLEANED
@@ -76,8 +76,12 @@ class QueueRow:
         return found
 
     @property
-    def is_alone(self) -> bool:
-        return bool(self.queue["waiting"]) and not self.served_by and not self.queue["paused"]
+    def alone(self) -> int:
+        """Runs that wait for a worker of the queue. Those of servers carry out its calls, and nothing else of it."""
+        if self.queue["paused"]:
+            return 0
+        without = sum(one["count"] for one in self.queue["unserved"] if one["lack"] == Lack.QUEUE)
+        return without if self.served_by else self.queue["waiting"]
 
 
 def queue_path(name: str, act: str = "") -> str:
@@ -125,13 +129,13 @@ async def show_queues(ctx: PageContext) -> Response:
 
 async def rows_of(ctx: PageContext, queues: Sequence[dict[str, Any]]) -> list[QueueRow]:
     services = ctx.services
-    workers = await services.workers.all()
+    workers, with_calls = await services.workers.all(), await services.store.call_queues()
     found = await throughputs(services.store, Scope.QUEUE, ctx.now)
     return [
         QueueRow(
             queue=queue,
             path=queue_path(queue["name"]),
-            served_by=served_by(queue["name"], workers),
+            served_by=served_by(queue["name"], workers, queue["name"] in with_calls),
             pace=found.get(queue["name"], Throughput()),
             command=start_command(ctx, queue["name"]),
             **(await _why_paused(ctx, queue)),
@@ -151,9 +155,10 @@ async def _why_paused(ctx: PageContext, queue: dict[str, Any]) -> dict[str, Any]
     return {"pause": pause, "reason": str(entries[0]["details"].get("reason", "")) if entries else ""}
 
 
-def served_by(queue: str, workers: Sequence[dict[str, Any]]) -> int:
-    """How many workers take runs from it now."""
-    return sum(worker["state"] == "running" and queue in worker["queues"] for worker in workers)
+def served_by(queue: str, workers: Sequence[dict[str, Any]], has_calls: bool) -> int:
+    """How many workers take runs from it now. Those that call HTTP targets take the calls of every queue."""
+    wanted = {queue, HTTP_QUEUE} if has_calls else {queue}
+    return sum(worker["state"] == "running" and not wanted.isdisjoint(worker["queues"]) for worker in workers)
 
 
 async def show_one(

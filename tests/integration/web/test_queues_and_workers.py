@@ -16,6 +16,7 @@ from integration.web.asking import HTML, field, get, post, status_of
 from noonbell.clock import from_datetime
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.sweeper import Sweeper
+from noonbell.model.call import CALL_TYPE
 from noonbell.model.task import TaskId
 from noonbell.model.worker import PART_OF, SERVE, WorkerInfo, WorkerState
 from noonbell.service.runs import csv_cell
@@ -165,6 +166,23 @@ async def test_what_waits_is_canceled(api):
 
 async def register(api: Api, name: str, **more) -> WorkerInfo:
     return await api.store.register_worker(WorkerInfo(id=name, incarnation=name, **more))
+
+
+async def test_the_worker_of_a_server_serves_the_calls_of_any_queue(everywhere):
+    api = everywhere
+    await api.good("POST", "/calls", {"url": "http://127.0.0.1:9000/", "queue": "lane"})
+    alone = dict.fromkeys(("/queues", "/queues/lane"), "1 run waits in lane; no worker serves it.")
+    alone |= {"/settings/diagnostics": "no worker serves queue lane (1 waiting)"}
+    for path, said in alone.items():
+        assert said in await get(api, path)
+    await register(api, "server", queues=("http",), job_types=(CALL_TYPE,))
+    for path in alone:
+        assert "no worker serves" not in await get(api, path)
+    assert re.search(r"<b>1</b><span>Workers", await get(api, "/queues/lane"))
+    task = await api.create(name="job", target_url=None, job_type="resize", queue="lane")
+    await api.trigger(task)
+    for path, said in alone.items():
+        assert said in await get(api, path)
 
 
 async def test_job_types_that_no_worker_of_a_queue_knows_are_told_where_one_looks(everywhere):
