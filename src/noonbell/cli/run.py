@@ -63,6 +63,11 @@ _wait_option = span_option("--timeout", default="300s", show_default=True, help=
 @span_option("--throttle", help="With --dedupe-key: at most one run in so long.")
 @span_option("--debounce", help="With --dedupe-key: one run, when none was asked for in so long.")
 @span_option("--max-wait", help="With --debounce: after so long at the latest.")
+@click.option(
+    "--keep",
+    type=click.Choice(["first", "last"]),
+    help="With --dedupe-key: the first publish counts, or the last [first; with --debounce last].",
+)
 @click.option("--wait", is_flag=True, help="Wait until the run has ended; its outcome is the exit code.")
 @_wait_option
 @output_option
@@ -80,6 +85,7 @@ def trigger_command(
     throttle: float | None,
     debounce: float | None,
     max_wait: float | None,
+    keep: str | None,
     wait: bool,
     timeout: float,
     output: str,
@@ -87,17 +93,14 @@ def trigger_command(
     """Make one run of TASK now, independent of its schedule."""
     remote = Remote.of_environment()
     given: dict[str, Any] = {"key": key, "delay_seconds": delay, "priority": priority, "override_body": body}
-    given |= {"concurrency_key": concurrency_key, "dedupe": _dedupe(dedupe_key, throttle, debounce, max_wait)}
+    given |= {"concurrency_key": concurrency_key, "dedupe": _dedupe(dedupe_key, throttle, debounce, max_wait, keep)}
     given["expires_in_seconds"] = None if expires is None else math.ceil(expires)
     given = {name: value for name, value in given.items() if value is not None}
     payload = _payload(data, arguments)
     if payload is not None:
         given["payload"] = payload
     answer = remote.post(f"/tasks/{task_segment(task)}/trigger", given)
-    if not wait:
-        show_one(answer, output, name="run_id", lines=lambda answer: [f"run {answer['run_id']}"])
-        return 0
-    return await_run(remote, answer["run_id"], timeout, output)
+    return _made(remote, answer, timeout if wait else None, output)
 
 
 _TEXTS = (
@@ -141,7 +144,9 @@ def call_command(
     output: str,
     **texts: Any,
 ) -> int:
-    """Call URL, now or later, without a task. Once this is answered, the call is stored and retried until it succeeds."""
+    """Call URL, now or later, without a task. Once this is answered, the call is stored, and is made at least
+    once, whatever dies.
+    """
     given: dict[str, Any] = {name: texts[name] for name in _TEXTS} | {
         "url": url,
         "headers": _pairs(headers, ":", "--header", "NAME:VALUE") or None,
@@ -153,7 +158,21 @@ def call_command(
     }
     remote = Remote.of_environment()
     answer = remote.post("/calls", {name: value for name, value in given.items() if value is not None})
-    if not wait:
+    return _made(remote, answer, timeout if wait else None, output)
+
+
+_STANDING = {
+    "exists": "a run of this key is there already",
+    "running": "a run of this key is under way",
+    "updated": "the run of this key still waits, and was updated",
+}
+
+
+def _made(remote: Remote, answer: dict[str, Any], timeout: float | None, output: str) -> int:
+    """The run that was made or stands, or with a timeout how it ended."""
+    if answer.get("outcome") in _STANDING:
+        talk(f"note: no new run: {_STANDING[answer['outcome']]}")
+    if timeout is None:
         show_one(answer, output, name="run_id", lines=lambda answer: [f"run {answer['run_id']}"])
         return 0
     return await_run(remote, answer["run_id"], timeout, output)
@@ -170,16 +189,16 @@ def _pairs(given: tuple[str, ...], mark: str, option: str, form: str) -> dict[st
 
 
 def _dedupe(
-    key: str | None, throttle: float | None, debounce: float | None, max_wait: float | None
+    key: str | None, throttle: float | None, debounce: float | None, max_wait: float | None, keep: str | None
 ) -> dict[str, Any] | None:
     if throttle is not None and debounce is not None:
         raise click.UsageError("--throttle and --debounce exclude each other")
     if key is None:
-        if throttle is not None or debounce is not None or max_wait is not None:
-            raise click.UsageError("--throttle, --debounce and --max-wait need --dedupe-key")
+        if (throttle, debounce, max_wait, keep) != (None,) * 4:
+            raise click.UsageError("--throttle, --debounce, --max-wait and --keep need --dedupe-key")
         return None
     mode = "throttle" if throttle is not None else "debounce" if debounce is not None else "key"
-    asked = {"mode": mode, "key": key, "seconds": throttle or debounce, "max_wait_seconds": max_wait}
+    asked = {"mode": mode, "key": key, "seconds": throttle or debounce, "max_wait_seconds": max_wait, "keep": keep}
     return {name: value for name, value in asked.items() if value is not None}
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from integration.api.serving import JOB, Api
+from noonbell.cli.root import root
 
 THROTTLE = {"mode": "throttle", "key": "k", "seconds": 60}
 DEBOUNCE = {"mode": "debounce", "key": "k", "seconds": 60}
@@ -59,3 +63,29 @@ async def test_a_throttled_trigger_makes_no_run_and_is_answered_with_the_standin
     answers = (await api.good("POST", "/runs/batch", {"runs": runs}))["runs"]
     assert [answer["outcome"] for answer in answers] == ["exists", "created", "created"]
     assert (await api.good("GET", f"/tasks/{task}/runs"))["total"] == 3
+
+
+async def test_the_command_line_says_that_no_run_was_made(api: Api, monkeypatch: pytest.MonkeyPatch):
+    await task_of(api)
+    monkeypatch.setenv("NOONBELL_URL", api.root)
+
+    async def ask(*arguments: str) -> tuple[str, str]:
+        answer = await asyncio.to_thread(CliRunner(env=dict(os.environ)).invoke, root, arguments)
+        assert answer.exit_code == 0, answer.output
+        return answer.stdout, answer.stderr
+
+    throttled = ("trigger", "work", "--dedupe-key", "k", "--throttle", "60s")
+    debounced = ("trigger", "work", "--dedupe-key", "k", "--debounce", "60s")
+    called = ("call", "http://127.0.0.1:9000/", "--key", "k", "--delay", "60s")
+    for asked, note in (
+        (throttled, "a run of this key is there already"),
+        (debounced, "the run of this key still waits, and was updated"),
+        (
+            ("trigger", "work", "--dedupe-key", "k", "--keep", "last"),
+            "the run of this key still waits, and was updated",
+        ),
+        (called, "a run of this key is there already"),
+    ):
+        made, quiet = await ask(*asked)
+        assert quiet == ""
+        assert await ask(*asked) == (made, f"note: no new run: {note}\n")
