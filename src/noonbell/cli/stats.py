@@ -197,4 +197,5 @@ async def _rebuild(settings: Settings, since: Instant | None, until: Instant | N
     finally:
         await store.close()
     until = state.until if state.until is not None and state.until > state.since else state.since
-    click.echo(f"counted again: {rfc3339(state.since)} to {rfc3339(until)}")
+    begin = rfc3339(state.since) if state.since else "the beginning of history"
+    click.echo(f"counted again: {begin} to {rfc3339(until)}")

@@ -34,7 +34,7 @@ from typing import Any, Final
 
 import msgspec
 
-from noonbell.clock import SECOND, Instant
+from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.engine import failpoint
 from noonbell.errors import InvalidArgument
 from noonbell.model.rollup import (
@@ -401,7 +401,7 @@ def order_rebuild(q: Dialect, since: Instant | None, until: Instant | None) -> W
         raise InvalidArgument.field(
             "from",
             "is before runs were removed from history: to count that time again would lose what is known of them;"
-            f" takes {whole_from // SECOND} (epoch seconds) or later",
+            f" takes {rfc3339(whole_from)} or later",
         )
     first = whole_from if since is None else DAY.begin(since)
     last = None if until is None else DAY.end(until)
