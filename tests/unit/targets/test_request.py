@@ -123,6 +123,9 @@ def test_a_request_without_a_template_has_no_body():
     [
         ('{"a": "{{run_id}}"}', '{"a": "{{run_id}}"}', "application/json"),
         ({"a": 1}, '{"a": 1}', "application/json"),
+        (0, "0", "application/json"),
+        (False, "false", "application/json"),
+        ("0", "0", "text/plain; charset=utf-8"),
         ("", "", "text/plain; charset=utf-8"),
     ],
 )

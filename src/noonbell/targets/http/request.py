@@ -309,8 +309,9 @@ def _body(
 
 
 def _given_body(given: Any, named_type: str | None) -> tuple[str, bool]:
-    body = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-    return body, template.escape_for(body, named_type) == "json"
+    if not isinstance(given, str):
+        return json.dumps(given, ensure_ascii=False), True
+    return given, template.escape_for(given, named_type) == "json"
 
 
 def override_of(lease: Lease) -> Any:
