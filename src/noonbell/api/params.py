@@ -10,7 +10,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from noonbell import fields
-from noonbell.errors import InvalidArgument
+from noonbell.errors import InvalidArgument, Sentence
 from noonbell.fields.problems import SHOWN, LocalTime, Problems, ReadContext
 from noonbell.json_text import decoded, joined, too_large
 from noonbell.model.access import TokenScope
@@ -173,7 +173,10 @@ async def read_list(request: Request, name: str, what: str, noun: str) -> tuple[
     found = given.get(name)
     if isinstance(found, list):
         return found, problems
-    ReadContext(problems).expected(name, found, what)
+    if name in given:
+        ReadContext(problems).expected(name, found, what)
+    else:
+        problems.add(name, Sentence("is missing; expected {what}", what=what))
     problems.finish()
     return [], problems
 

@@ -271,7 +271,7 @@ def _kind(given: Any, extra: Mapping[str, Any]) -> FieldKind:
             )
         case inspect.FloatType():
             low, high = extra.get("ge", -1e15), extra.get("le", 1e15)
-            size = Sentence("a number from {low} to {high}", low=f"{low:g}", high=f"{high:g}")
+            size = Sentence("a number from {low} to {high}", low=f"{low:.16g}", high=f"{high:.16g}")
             return NumberKind(low, high, said or size)
         case inspect.StrType() if "choices" in extra:
             return _choice({str(one): str(one) for one in extra["choices"]}, said)

@@ -82,7 +82,7 @@ def fraction(least: float, most: float) -> SettingKind:
             raise ValueError
         return found
 
-    return SettingKind(f"a number from {least:g} to {most:g}", read)
+    return SettingKind(f"a number from {least:.16g} to {most:.16g}", read)
 
 
 def _read_boolean(value: Any) -> bool:

@@ -151,6 +151,10 @@ async def test_a_batch_names_each_problem_with_its_place_and_makes_nothing(quick
     found = await problems(quick_api, "/calls/batch", {"calls": calls})
     assert set(found) == {"calls[1].url", "calls[2]", "calls[3].priority"}
     assert "calls" in await problems(quick_api, "/calls/batch", {"calls": []})
+    assert await problems(quick_api, "/calls/batch", {}) == {"calls": "is missing; expected a list of calls"}
+    assert await problems(quick_api, "/calls/batch", {"calls": None}) == {"calls": "is None; expected a list of calls"}
+    wide = await problems(quick_api, "/calls", {"url": URL, "delay_seconds": -1})
+    assert wide == {"delay_seconds": "is -1; expected a number from 0 to 315360000"}
     assert "calls" in await problems(quick_api, "/calls/batch", {"calls": [{"url": URL}] * 10_001})
     assert await claim(quick_api) == []
 
