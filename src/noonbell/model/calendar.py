@@ -81,7 +81,7 @@ class IcalSource(msgspec.Struct, frozen=True, kw_only=True):
         str,
         meta(
             "Where the file is fetched from.",
-            min_length=8,
+            min_length=1,
             max_length=2_000,
             missing="an http or https address",
             examples=["https://example.com/holidays.ics"],

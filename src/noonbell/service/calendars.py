@@ -241,8 +241,9 @@ class Calendars:
         try:
             return await self._refreshed(found, by)
         except NoonbellError as error:
-            await self._failed(found, error.message)
-            raise InvalidArgument.field("ical.url", error.message) from None
+            problem = _problem_of(error)
+            await self._failed(found, problem)
+            raise InvalidArgument.field("ical.url", problem) from None
 
     async def refresh_due(self) -> int:
         """Fetch the sources whose time has come, each on one node; how many this one has fetched."""
@@ -258,8 +259,9 @@ class Calendars:
             try:
                 await self._refreshed(found, None)
             except NoonbellError as error:
-                logger.warning("the source of calendar %r could not be fetched: %s", name, error.message)
-                await self._failed(found, error.message)
+                problem = _problem_of(error)
+                logger.warning("the source of calendar %r could not be fetched: %s", name, problem)
+                await self._failed(found, problem)
         return done
 
     async def _refreshed(self, found: Calendar, by: str | None) -> CalendarSaved:
@@ -302,7 +304,7 @@ class Calendars:
         body = read_into(CalendarBody, given, at)
         spec = CalendarSpec(**{field: getattr(body, field) for field in CalendarSpec.__struct_fields__})
         check_days(body, at)
-        if spec.ical is not None:
+        if spec.ical is not None and not any(name.partition(".")[0] == "ical" for name in at.problems.found):
             problem = _address_problem(spec.ical.url) or self._address_problem(spec.ical.url)
             if problem is not None:
                 at.wrong("ical.url", problem)
@@ -338,8 +340,16 @@ class CalendarRefresh(TimedLoop):
 
 
 def checked_name(name: str) -> str:
-    if not 1 <= len(name) <= 100 or unfit(name) is not None or "/" in name or name != name.strip():
-        raise InvalidId("a calendar's name has 1 to 100 characters, no / and none that controls a terminal")
+    if (
+        not 1 <= len(name) <= 100
+        or unfit(name) is not None
+        or "/" in name
+        or name != name.strip()
+        or not name.strip(".")
+    ):
+        raise InvalidId(
+            "a calendar's name has 1 to 100 characters, not dots alone, no / and none that controls a terminal"
+        )
     return name
 
 
@@ -356,6 +366,11 @@ def check_days(body: CalendarBody, at: ReadContext) -> None:
             except (ValueError, IndexError) as error:
                 at.wrong(f"{field}[{place}]", f"is {text!r}: {error}")
                 break
+
+
+def _problem_of(error: NoonbellError) -> str:
+    """What is wrong with a source, without the name of the field that has its address."""
+    return error.details.get("ical.url", error.message) if isinstance(error, InvalidArgument) else error.message
 
 
 def _address_problem(url: str) -> str | None:

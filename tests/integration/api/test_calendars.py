@@ -12,9 +12,10 @@ import pytest
 from integration.api.serving import Api
 from integration.api.stations import bureau
 from noonbell.clock import rfc3339
+from noonbell.errors import InvalidId
 from noonbell.model.request import RunQuery
 from noonbell.model.run import RunStatus, SkipReason
-from noonbell.service.calendars import CalendarRefresh
+from noonbell.service.calendars import CalendarRefresh, checked_name
 
 CHINA = {
     "timezone": "Asia/Shanghai",
@@ -94,6 +95,8 @@ async def test_a_calendar_is_made_read_used_and_deleted(quick_api: Api) -> None:
     }  # fmt: skip
     refused = await api.call("DELETE", "/calendars/china")
     assert (refused.status, refused.body["code"]) == (409, "INVALID_STATE")
+    assert refused.body["message"] == "calendar 'china' is used by 't'; remove it from them first"
+    assert refused.body["details"] == {"tasks": [task], "count": 1}
     await api.good("PATCH", f"/tasks/{task}", {"calendar": None})
     await api.good("DELETE", "/calendars/china")
     assert (await api.call("GET", "/calendars/china")).status == 404
@@ -137,6 +140,25 @@ async def test_a_preview_shows_the_slots_that_the_change_then_moves(quick_api: A
     assert (await api.good("POST", "/calendars/c/preview", {"closed": [day]}))["changes"] is False
 
 
+@pytest.mark.parametrize("source", ["BEGIN:VCALENDAR", {}, {"url": "ftp://x"}, {"url": "http://u:p@h/"}])
+async def test_a_wrong_source_has_one_problem(quick_api: Api, source: object) -> None:
+    told = await quick_api.call("PUT", "/calendars/c", {"ical": source})
+    assert list(told.body["details"]) == ["ical" if isinstance(source, str) else "ical.url"]
+    assert "characters" not in told.text
+
+
+@pytest.mark.parametrize("name", ["a%2Fb", "%20a", "x" * 101])
+async def test_a_name_that_no_address_can_have_is_refused(quick_api: Api, name: str) -> None:
+    told = await quick_api.call("PUT", f"/calendars/{name}", {})
+    assert (told.status, told.body["code"]) == (400, "INVALID_ID"), told.text
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_name_that_clients_resolve_in_an_address_is_refused(name: str) -> None:
+    with pytest.raises(InvalidId):
+        checked_name(name)
+
+
 async def test_a_stale_revision_is_refused(quick_api: Api) -> None:
     await quick_api.good("PUT", "/calendars/c", {})
     told = await quick_api.call("PUT", "/calendars/c", {"closed": ["01-01"]}, headers={"if-match": '"7"'})
@@ -156,7 +178,8 @@ async def test_a_source_is_fetched_and_its_last_good_copy_stays(quick_api: Api, 
         assert told.status == 400, told.text
         stands = await quick_api.good("GET", "/calendars/uk")
         assert (stands["ical_days"], stands["revision"]) == (["2027-12-25", "2028-01-01"], 2)
-        assert stands["ical_error"]
+        assert told.body["details"] == {"ical.url": stands["ical_error"]}
+        assert "ical.url" not in stands["ical_error"]
     server.status, server.body = 200, ics("20271225", "20280101")
     assert (await quick_api.good("POST", "/calendars/uk/refresh"))["ical_error"] is None
 

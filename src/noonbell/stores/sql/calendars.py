@@ -223,19 +223,14 @@ def delete_calendar(q: Dialect, name: str, *, by: str | None = None) -> Work[Cal
         raise NotFound(Sentence("there is no calendar {name}", name=repr(name)))
     if found.tasks:
         rows = yield Fetch(
-            f"select u.task_id from task_calendars u where {USED.format(':name')} order by u.task_id limit 20",
+            "select k.id, k.name from task_calendars u join tasks k on k.id = u.task_id"
+            f" where {USED.format(':name')} order by u.task_id limit 20",
             {"name": name},
         )
-        ids = [row[0] for row in rows]
-        told = ", ".join(str(task_id) for task_id in ids) + (", …" if found.tasks > len(ids) else "")
+        told = ", ".join(repr(row[1]) for row in rows) + (", …" if found.tasks > len(rows) else "")
         raise InvalidState(
-            Sentence(
-                "calendar {name} is used by {count} tasks ({names}); remove it from them first",
-                name=repr(name),
-                count=found.tasks,
-                names=told,
-            ),
-            details={"tasks": ids, "count": found.tasks},
+            Sentence("calendar {name} is used by {names}; remove it from them first", name=repr(name), names=told),
+            details={"tasks": [row[0] for row in rows], "count": found.tasks},
         )
     yield delete_rows("calendars", name=name)
     yield from tell("calendar.deleted", [(None, None, {"name": name, "by": by})])
