@@ -59,7 +59,7 @@ async def test_the_keys_of_a_task_say_who_waits_and_explain_says_it_of_a_run(qui
     await api.store.register_worker(WorkerInfo(id="w", incarnation="a"))
     told = await api.good("GET", f"/runs/{published[2]}/explain")
     assert told["cause"] == "key_full"
-    assert told["message"] == f"Run {published[2]} waits for its key acme: 1 of 1 are running, 1 are ahead of it."
+    assert told["message"] == f"Run {published[2]} waits for its key acme: 1 of 1 running, 1 ahead of it."
     assert told["blocking_run_id"] == published[0]
     assert told["policy"] == {"concurrency_key": "payload.tenant", "max_per_key": 1}
 
