@@ -85,6 +85,7 @@ def to_json(text: str) -> str:
 
 
 def _documents(text: str) -> Iterator[Any]:
+    _check_depth(text)
     loader = _Loader(text)
     try:
         while loader.check_data():
@@ -95,6 +96,28 @@ def _documents(text: str) -> Iterator[Any]:
         raise ValueError("is nested too deep") from None
     finally:
         loader.dispose()
+
+
+_DEEPEST: Final = 1_000
+
+
+def _check_depth(text: str) -> None:
+    """The C loader calls itself for each level, and ends the process where the stack does; its parser does not.
+
+    A level is a bracket, or begins at a column of its own: a list may stand at that of its key.
+    """
+    columns = max(map(len, text.splitlines()), default=0)
+    if 2 * columns + text.count("[") + text.count("{") < _DEEPEST:
+        return
+    depth = 0
+    try:
+        for event in yaml.parse(text, _PARSER):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > _DEEPEST:
+                raise ValueError("is nested too deep")
+    except yaml.YAMLError as error:
+        raise ValueError(_problem(error)) from None
 
 
 def _problem(error: yaml.YAMLError) -> str:

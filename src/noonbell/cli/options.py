@@ -109,13 +109,15 @@ def confirm(question: str, *, refused: str) -> None:
 
 def text_of(file: str, hint: str = "-f") -> str:
     """What a file holds, without the mark that Windows puts before UTF-8; `-` is stdin. BadParameter names the option `hint`."""
-    if file == "-":
-        return sys.stdin.read().removeprefix("\ufeff")
+    name = "stdin" if file == "-" else file
     try:
-        return Path(file).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        said = getattr(error, "strerror", None) or str(error)
-        raise click.BadParameter(f"cannot read {file}: {said}", param_hint=hint) from None
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except OSError as error:
+        raise click.BadParameter(f"cannot read {name}: {error.strerror or error}", param_hint=hint) from None
+    except UnicodeDecodeError as error:
+        said = f"it is not UTF-8 at byte {error.start}; convert it first: iconv -f ENCODING -t UTF-8"
+        raise click.BadParameter(f"cannot read {name}: {said}", param_hint=hint) from None
 
 
 def _heads(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> list[Head]:

@@ -223,8 +223,13 @@ def read_module(text: str, zone: str | None, name: str = "tasks") -> Iterator[Im
         entries = [entry for part in parts for entry in module.items(part)]
     except _NotLiteral as error:
         raise ValueError(f"its schedule is {error}, which is not written out") from None
-    readers: list[tuple[str, Callable[[Findings], dict[str, Any]]]] = [
-        *((ast.unparse(key), partial(_entry, module, key, value, zone)) for key, value in entries),
+    last = {ast.unparse(key): value for key, value in entries}
+    readers: list[tuple[str, Callable[[Findings], dict[str, Any] | None]]] = [
+        *(
+            (written, partial(_entry, module, key, value, zone) if last[written] is value else _replaced)
+            for key, value in entries
+            for written in [ast.unparse(key)]
+        ),
         *((ast.unparse(call), partial(_periodic, module, call, zone, name)) for call in module.periodic),
     ]
     rest = _TaskSettings(module)
@@ -255,8 +260,10 @@ class _TaskSettings:
         self._unread.append(f"{name} is not written out in a way that is known here, and is left out")
         return None
 
-    def complete(self, read: Callable[[Findings], dict[str, Any]], found: Findings) -> dict[str, Any]:
+    def complete(self, read: Callable[[Findings], dict[str, Any] | None], found: Findings) -> dict[str, Any] | None:
         task = read(found)
+        if task is None:
+            return None
         found.changes += self._unread
         if "queue" not in task and (queue := self._route(task["job_type"], found) or self._queue):
             task["queue"] = queue
@@ -314,6 +321,10 @@ def _task_name(module: _Module, task: ast.expr, name: str) -> str:
     if place is None:
         return f"{root}{dot}{rest}" if dot else f"{name}.{root}"
     return f"{place or f'{name}.{root}'}{dot}{rest}"
+
+
+def _replaced(found: Findings) -> None:
+    found.notes.append("another entry has the same key further down, and replaces this one")
 
 
 def _unwritten(error: _NotLiteral) -> Refused:

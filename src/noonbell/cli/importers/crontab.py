@@ -42,6 +42,8 @@ class _Surroundings:
     """What the lines above a line have set."""
 
     zone: str
+    no_zone: str = ""
+    """The line that names a zone that is none, until another one names one."""
     variables: dict[str, str] = field(default_factory=dict)
 
 
@@ -83,8 +85,9 @@ def _set(around: _Surroundings, where: str, source: str, found: re.Match[str]) -
         told = "no mail is sent; alerts do that" if name == "MAILTO" else "kept for `${...}` in the commands below"
         return Imported(where, source, notes=[f"{name}: {told}"])
     try:
-        around.zone = find(value).name
+        around.zone, around.no_zone = find(value).name, ""
     except ScheduleError as error:
+        around.no_zone = f"{name}={value}"
         return Imported(where, source, refused=error.message)
     return Imported(where, source, notes=[f"the lines below are in {value}"])
 
@@ -92,6 +95,8 @@ def _set(around: _Surroundings, where: str, source: str, found: re.Match[str]) -
 def _task(
     line: str, around: _Surroundings, options: ProgramOptions, found: Findings, *, system: bool
 ) -> dict[str, Any]:
+    if around.no_zone:
+        raise Refused(f"is below {around.no_zone}, which is no time zone")
     expr, rest = _moment(line)
     user = None
     if system:

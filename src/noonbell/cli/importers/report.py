@@ -274,15 +274,26 @@ def json_from(source: str) -> Any:
     """What a JSON file holds, also with `//` comments, or one object per line as mongoexport writes them."""
     text = text_from(source)
     try:
+        return _json_of(text)
+    except RecursionError:
+        said = "is nested too deep"
+    except ValueError as error:
+        said = f"is no JSON: {error}"
+    raise click.BadParameter(f"{source} {said}", param_hint="SOURCE")
+
+
+def _json_of(text: str) -> Any:
+    """ValueError says what is wrong with the text as it stands."""
+    try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
+    except json.JSONDecodeError:
         plain = without_comments(text)
         for read in (json.loads, _by_lines):
             try:
                 return read(plain)
             except json.JSONDecodeError:
                 continue
-        raise click.BadParameter(f"{source} is no JSON: {error}", param_hint="SOURCE") from None
+        raise
 
 
 def _by_lines(text: str) -> list[Any]:

@@ -101,7 +101,10 @@ def _task(
     timer = unit.get("Timer", {})
     started = _last(timer, "Unit") or f"{file.removesuffix('.timer')}.service"
     if started not in services:
-        raise Refused(f"starts {started}, which is not beside it")
+        template = re.sub(r"@.*(?=\.service$)", "@", started)
+        if template not in services:
+            raise Refused(f"starts {started}, which is not beside it")
+        started = template
     for name in timer:
         if name not in (*_NO_EFFECT, *_KNOWN):
             found.notes.append(f"{name} is not known and left out")
@@ -182,7 +185,9 @@ def _policies(timer: dict[str, list[str]], found: Findings) -> dict[str, Any]:
 def _target(service: Sections, options: ProgramOptions, found: Findings) -> dict[str, Any]:
     settings = service.get("Service", {})
     starts = settings.get("ExecStart", [])
-    if len(starts) != 1 or settings.get("ExecStartPre") or settings.get("ExecStartPost"):
+    if beside := next((name for name in ("ExecStartPre", "ExecStartPost") if settings.get(name)), None):
+        raise Refused(f"its service has {beside}; a flow has several steps")
+    if len(starts) != 1:
         raise Refused("its service has not exactly one ExecStart; a flow has several steps")
     line = starts[0].lstrip("@-:+!")
     if starts[0].startswith("-"):
@@ -239,8 +244,10 @@ def _seconds(text: str) -> float:
 
 def cron_of_calendar(text: str, zone: str) -> dict[str, Any]:
     """`cron_expr`, `cron_dialect` and `timezone` of a calendar event. Refused names what cron cannot say."""
-    words = _SHORT.get(text.strip().lower(), text.strip()).split()
+    words = text.split()
     zone = _take_zone(words, zone)
+    if len(words) == 1:
+        words = _SHORT.get(words[0].lower(), words[0]).split()
     weekday = _weekdays(words.pop(0)) if words and words[0][0].isalpha() else "*"
     date = words.pop(0) if words and ("-" in words[0] or "~" in words[0]) else "*-*-*"
     time = words.pop(0) if words else "00:00:00"
@@ -284,9 +291,12 @@ def _weekdays(text: str) -> str:
 
 def _weekday(text: str) -> int:
     name = text[:3].upper()
-    if name not in WEEKDAYS:
+    if name not in WEEKDAYS or text.upper() not in (name, _LONG_WEEKDAYS[WEEKDAYS.index(name)]):
         raise Refused(f"the weekday {text!r} is not known")
     return WEEKDAYS.index(name)
+
+
+_LONG_WEEKDAYS: Final = ("SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY")
 
 
 def _date(text: str, whole: str) -> tuple[str, str]:

@@ -1,0 +1,114 @@
+"""What is no text, is nested without end, or says a thing twice: one line that says so, and never a wrong moment."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from noonbell.cli.importers import celery_beat, systemd
+from noonbell.cli.importers.crontab import read_crontab
+from noonbell.cli.importers.programs import ProgramOptions
+from noonbell.cli.importers.report import Refused
+from unit.cli.entries import moments, only
+
+DEEP = 100_000
+
+
+@pytest.mark.parametrize("kind", ["cronjob", "jobs", "plans", "xxl-job", "mscheduler", "kubernetes"])
+def test_a_text_that_is_nested_too_deep_is_one_line(noonbell, tmp_path, kind):
+    (tmp_path / "deep.json").write_text("[" * DEEP + "]" * DEEP)
+    more = ("--job-type", "x") if kind == "mscheduler" else ()
+    code, _, told = noonbell("import", kind, "deep.json", *more)
+    assert code == 2
+    assert "deep.json" in told
+    assert "nested too deep" in told
+    assert told.count("\n") == 1
+
+
+def test_a_number_of_five_thousand_digits_is_one_line(noonbell, tmp_path):
+    (tmp_path / "long.json").write_text('[{"id": ' + "1" * 5_000 + "}]")
+    code, _, told = noonbell("import", "cronjob", "long.json")
+    assert (code, told.count("\n")) == (2, 1)
+    assert "long.json is no JSON" in told
+
+
+@pytest.mark.parametrize("text", ["[" * DEEP + "]" * DEEP, "- " * DEEP, "{a: " * DEEP + "}" * DEEP])
+def test_a_file_of_tasks_that_is_nested_too_deep_is_one_line(noonbell, tmp_path, text):
+    (tmp_path / "deep.yaml").write_text(text)
+    code, _, told = noonbell("validate", "deep.yaml")
+    assert code != 0
+    assert "nested too deep" in told
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_file_in_another_encoding_says_how_to_convert_it(noonbell, tmp_path, monkeypatch, encoding):
+    content = "*/5 * * * * echo café\n".encode(encoding)
+    (tmp_path / "other").write_bytes(content)
+    _, _, of_file = noonbell("import", "crontab", "other")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), errors="surrogateescape"))
+    code, _, of_stdin = noonbell("import", "crontab", "-")
+    assert code == 2
+    for told, name in ((of_file, "other"), (of_stdin, "stdin")):
+        assert f"cannot read {name}: it is not UTF-8" in told
+        assert "iconv" in told
+
+
+def test_lines_below_a_zone_that_is_none_are_refused():
+    text = "CRON_TZ=Asia/Shanghai\n0 3 * * * curl http://h/a\nCRON_TZ=No/Where\n0 3 * * * curl http://h/b\nTZ=UTC\n0 3 * * * curl http://h/c"
+    *_, zone, below, _, after = read_crontab(text)
+    assert zone.refused is not None
+    assert below.refused == "is below CRON_TZ=No/Where, which is no time zone"
+    assert after.task is not None
+    assert after.task["timezone"] == "UTC"
+
+
+@pytest.mark.parametrize(
+    ("calendar", "like"),
+    [
+        ("monthly Europe/Berlin", "*-*-01 Europe/Berlin"),
+        ("hourly UTC", "*:00 UTC"),
+        ("Weekly Asia/Tokyo", "Mon Asia/Tokyo"),
+    ],
+)
+def test_a_calendar_event_of_one_word_may_name_its_zone(calendar, like):
+    found = systemd.cron_of_calendar(calendar, "UTC")
+    assert found == systemd.cron_of_calendar(like, "UTC")
+    assert moments(found, 2)
+
+
+@pytest.mark.parametrize("calendar", ["Mondays 10:00", "Sunset 10:00", "satanic", "now"])
+def test_what_only_begins_like_a_weekday_is_none(calendar):
+    with pytest.raises(Refused, match="is not known"):
+        systemd.cron_of_calendar(calendar, "UTC")
+
+
+def test_a_timer_of_a_template_finds_its_service_and_says_what_to_write_out():
+    service = "[Service]\nExecStart=/bin/echo %i"
+    found = systemd.read_timers(
+        [("tick@a.timer", "[Timer]\nOnCalendar=daily")],
+        {"tick@.service": service},
+        "UTC",
+        ProgramOptions(commands=True),
+    )
+    assert "specifier such as %i" in (only(found).refused or "")
+
+
+def test_a_command_before_the_command_is_named():
+    service = "[Service]\nExecStartPre=/bin/true\nExecStart=/bin/echo"
+    found = systemd.read_timers(
+        [("a.timer", "[Timer]\nOnCalendar=daily")], {"a.service": service}, "UTC", ProgramOptions(commands=True)
+    )
+    assert only(found).refused == "its service has ExecStartPre; a flow has several steps"
+
+
+def test_of_a_key_that_stands_twice_python_keeps_the_last():
+    module = (
+        "from celery.schedules import crontab\n"
+        "beat_schedule = {'a': {'task': 't', 'schedule': 5}, 'b': {'task': 't', 'schedule': 6}, 'a': {'task': 't', 'schedule': 7}}\n"
+        "beat_schedule['b'] = {'task': 't', 'schedule': 8}"
+    )
+    entries = list(celery_beat.read_module(module, None))
+    assert [entry.outcome for entry in entries] == ["left out", "left out", "changed", "changed"]
+    assert {entry.task["name"]: entry.task["schedule"]["every"] for entry in entries if entry.task} == {"a": 7, "b": 8}
