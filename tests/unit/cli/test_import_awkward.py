@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -112,3 +114,18 @@ def test_of_a_key_that_stands_twice_python_keeps_the_last():
     entries = list(celery_beat.read_module(module, None))
     assert [entry.outcome for entry in entries] == ["left out", "left out", "changed", "changed"]
     assert {entry.task["name"]: entry.task["schedule"]["every"] for entry in entries if entry.task} == {"a": 7, "b": 8}
+
+
+def test_runs_that_the_nightly_cleaning_would_remove_are_counted(noonbell, tmp_path):
+    task = {"id": 1, "name": "a", "target_url": "http://h/a", "cron_expr": "0 * * * * *"}
+    hour_ago = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+    runs = [
+        {"id": number, "task_id": 1, "status": "SUCCESS", "scheduled_time": at, "end_time": at}
+        for number, at in enumerate(("2019-01-01T00:00:00Z", "2020-01-01T00:00:00Z", hour_ago), 1)
+    ]
+    (tmp_path / "tasks.json").write_text(json.dumps([task]))
+    (tmp_path / "runs.json").write_text(json.dumps(runs))
+    code, _, told = noonbell("import", "cronjob", "tasks.json", "--runs", "runs.json", "--dry-run")
+    assert code == 0
+    assert "2 runs ended more than 30 days ago: the nightly cleaning removes them here" in told
+    assert "jobs.history_retention_days" in told

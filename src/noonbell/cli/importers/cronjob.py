@@ -15,7 +15,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -36,9 +36,11 @@ from noonbell.cli.importers.report import (
 )
 from noonbell.cli.output import ProgressBar, shown_safely, talk
 from noonbell.cli.root import EXIT_FAILED
+from noonbell.clock import SystemClock, to_datetime
 from noonbell.dialects.cronjob import AS_THERE, FIELDS, OLD_ID, zone_of
 from noonbell.errors import NoonbellError, ScheduleError
 from noonbell.model.run import FINAL, RunStatus
+from noonbell.settings.sections import JobSettings
 from noonbell.when.zones import find
 
 _NOT_CARRIED: Final = {"id", "version", "created_at", "updated_at", "deleted", "created_by", "updated_by"}
@@ -201,6 +203,7 @@ _BATCH: Final = 500
 _BATCH_CHARACTERS: Final = 2_000_000
 _LONGEST_BODY: Final = 1_000_000
 _LONGEST_MESSAGE: Final = 10_000
+_KEPT_DAYS: Final = JobSettings().history_retention_days
 _TOLD: Final = 20
 """Refused runs that are listed one by one; the rest are counted."""
 _OTHER_NAMES: Final = {"CALLBACK_TIMEOUT": RunStatus.FAILED_TIMEOUT}
@@ -220,13 +223,17 @@ class HistoryReport:
     known: int = 0
     removed: int = 0
     recent: int = 0
+    old: int = 0
+    """Runs that ended longer ago than history is kept unless the settings say otherwise."""
     cut: int = 0
     """Runs with a body that is longer than is carried over."""
     left_out: Counter[str] = field(default_factory=Counter)
     refused: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        counts = {name: getattr(self, name) for name in ("read", "imported", "known", "removed", "recent", "cut")}
+        counts = {
+            name: getattr(self, name) for name in ("read", "imported", "known", "removed", "recent", "old", "cut")
+        }
         return {**counts, "left_out": dict(self.left_out), "refused": self.refused}
 
     def tell(self) -> None:
@@ -244,6 +251,11 @@ class HistoryReport:
             talk(f"{self.cut} runs have a body of more than {_LONGEST_BODY} characters, which was cut")
         if self.removed:
             talk(f"{self.removed} runs ended before history was cleaned up here, and were left out")
+        if self.old:
+            talk(
+                f"{self.old} runs ended more than {_KEPT_DAYS} days ago: the nightly cleaning removes them here,"
+                " unless jobs.history_retention_days is set to more before they come"
+            )
         if self.recent:
             talk(f"{self.recent} runs ended less than a minute ago; the same command brings them later")
 
@@ -309,6 +321,7 @@ def _run(run: Mapping[str, Any], names: Mapping[str, str], zone: ZoneInfo, repor
     over = end or _moment(run.get("updated_at"), zone) or start or scheduled
     if scheduled is None or over is None:
         raise ValueError("it has no scheduled_time")
+    report.old += over < to_datetime(SystemClock().now()) - timedelta(days=_KEPT_DAYS)
     made: dict[str, Any] = {
         "task": task,
         "key": f"{OLD_ID}{int(run['id'])}",
