@@ -124,6 +124,11 @@ async def test_a_revoked_token_and_a_server_that_is_away_are_said_in_the_answer(
         await told(client, "list_tasks")
         await api.parts.access.revoke("viewer ..")
         assert (await refused(client, "list_tasks"))["code"] == "UNAUTHORIZED"
+    from mcp.shared.exceptions import MCPError
+
     env = {**os.environ, "NOONBELL_URL": "http://127.0.0.1:9", "NOONBELL_TOKEN": "x"}
     async with started(["mcp"], env) as client:
         assert (await refused(client, "list_tasks"))["code"] == "UNAVAILABLE"
+        with pytest.raises(MCPError, match="no server at") as ended:
+            await client.list_tools()
+        assert ended.value.error.data == {"code": "UNAVAILABLE"}

@@ -170,10 +170,14 @@ def server_of(tools: McpTools) -> Server[Any]:
     import anyio.to_thread
     import mcp_types as types
     from mcp.server import Server
+    from mcp.shared.exceptions import MCPError
 
     async def listed(context: object, params: object) -> types.ListToolsResult:
         del context, params
-        found = await anyio.to_thread.run_sync(tools.usable)
+        try:
+            found = await anyio.to_thread.run_sync(tools.usable)
+        except errors.NoonbellError as error:  # any other kind is logged with its traceback
+            raise MCPError(types.INTERNAL_ERROR, error.message, {"code": error.code}) from None
         return types.ListToolsResult(tools=[_shown(tool) for tool in found.values()])
 
     async def called(context: object, params: types.CallToolRequestParams) -> CallToolResult:
