@@ -307,13 +307,16 @@ def test_plans_in_redis_are_read_and_left_as_they_were(redis_url, imported):
     with redis.Redis.from_url(redis_url) as link:
         link.set("plan:msg:billing:1f4a", json.dumps(message))
         link.set("plan:msg:billing:bad", "{")
+        link.set("plan:msg:billing:bytes", b"\xff\xfe")
+        link.set("plan:msg:billing:deep", "[" * 100_000)
+        link.rpush("plan:msg:billing:list", "not a text")
         link.zadd("plan:time:set", {"plan:msg:billing:1f4a": 4_000_000_000, "plan:msg:billing:lost": 4_000_000_000})
         before = sorted(link.keys())
         code, tasks, err = imported("plans", redis_url)
         assert sorted(link.keys()) == before
     assert (code, list(tasks)) == (1, ["plan:billing:1f4a"])
     assert tasks["plan:billing:1f4a"]["schedule"]["weekday"] == 0
-    assert "2 refused" in err
+    assert "5 refused" in err
 
 
 def test_a_source_that_cannot_be_read_is_one_line(fresh_postgres, tmp_path):

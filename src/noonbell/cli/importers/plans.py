@@ -118,19 +118,28 @@ def _of_redis(url: str) -> tuple[dict[str, Any], dict[str, float]]:
     except ModuleNotFoundError:
         raise click.UsageError(f"redis is not installed: {REDIS.how_to_install}") from None
     try:
-        with redis.Redis.from_url(url, decode_responses=True, socket_timeout=10) as link:
-            queued = {str(name): float(score) for name, score in link.zrange(QUEUE, 0, -1, withscores=True)}
-            keys = {*link.scan_iter(MESSAGES, count=1000), *queued}
-            texts = {str(key): link.get(key) for key in sorted(keys)}
-    except (redis.RedisError, UnicodeDecodeError) as error:
+        with redis.Redis.from_url(url, socket_timeout=10) as link:
+            queued = {bytes(name): float(score) for name, score in link.zrange(QUEUE, 0, -1, withscores=True)}
+            keys = sorted({*link.scan_iter(MESSAGES, count=_PAGE), *queued})
+            texts = [text for at in range(0, len(keys), _PAGE) for text in link.mget(keys[at : at + _PAGE])]
+    except redis.RedisError as error:
         raise StoreUnavailable(f"cannot read the plans: {error}") from None
-    return {key: _decoded(text) for key, text in texts.items()}, queued
+    messages = {_name(key): _decoded(text) for key, text in zip(keys, texts, strict=True)}
+    return messages, {_name(key): score for key, score in queued.items()}
 
 
-def _decoded(text: Any) -> Any:
+_PAGE: Final = 1_000
+
+
+def _name(key: bytes) -> str:
+    return key.decode(errors="replace")
+
+
+def _decoded(text: bytes | None) -> Any:
+    """None for what is no JSON, and for a key that holds another kind of value than a text."""
     try:
-        return json.loads(text) if isinstance(text, str) else None
-    except json.JSONDecodeError:
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
         return None
 
 
