@@ -42,8 +42,10 @@ settle() { # RUN OUTCOME RESULT MESSAGE
 
 carry_out() { # RUN
     local handler ping order="" state="" code
+    set -m # a process group of its own: what the handler starts ends with it
     "do_$(jq -r .job_type <<<"$1")" "$(jq -c .payload <<<"$1")" >"$folder/result" 2>"$folder/error" &
     handler=$!
+    set +m
     ping=$(jq '.ping_interval_ms / 1000' <<<"$1")
     while kill -0 "$handler" 2>/dev/null; do
         sleep "$ping" &
@@ -51,7 +53,7 @@ carry_out() { # RUN
         { read -r order && read -r state; } < <(heartbeat "$1")
         [ "$state" != stopping ] || going=false
         if [ "$order" != continue ] && [ -n "$order" ]; then
-            kill "$handler" 2>/dev/null
+            kill -- "-$handler" 2>/dev/null
             return # there is nothing to settle
         fi
     done

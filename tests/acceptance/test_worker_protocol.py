@@ -313,13 +313,21 @@ def test_the_examples_in_other_languages_carry_out_runs_and_stop_when_asked(
     assert (found[0]["result"], "division by zero" in found[1]["error_message"]) == (0.5, True)
     long = ended(node, trigger(node, sleep, payload={"seconds": 2.5}))
     assert (long["status"], long["attempt"], long["result"]) == ("SUCCESS", 1, {"slept": True}), "it outlasts its lease"
-    endless = trigger(node, sleep, payload={"seconds": 600})
+    seconds = int(f"600{os.getpid()}")  # so that no other process of this machine is taken for it
+    endless = trigger(node, sleep, payload={"seconds": seconds})
     until(lambda: run_of(node, endless)["status"] == "RUNNING", "the start of the long run")
+    if built is shell_worker:
+        until(lambda: is_there(f"sleep {seconds}"), "the program of the handler")
     good(node, f"/runs/{endless}/cancel")
     after = ended(node, trigger(node, divide, payload={"number": 9, "by": 3}))
     assert (after["result"], run_of(node, endless)["status"]) == (3, "CANCELED"), "a canceled run leaves its place"
+    until(lambda: not is_there(f"sleep {seconds}"), "what a canceled handler started to end")
     worker.process.terminate()
     assert worker.process.wait(PATIENCE) == 0
+
+
+def is_there(command: str) -> bool:
+    return subprocess.run(["pgrep", "-xf", command], check=False, capture_output=True).returncode == 0
 
 
 def run_of(node: ServerNode, run_id: int) -> Any:
