@@ -129,3 +129,10 @@ def test_runs_that_the_nightly_cleaning_would_remove_are_counted(noonbell, tmp_p
     assert code == 0
     assert "2 runs ended more than 30 days ago: the nightly cleaning removes them here" in told
     assert "jobs.history_retention_days" in told
+
+
+def test_a_module_that_raises_is_one_line(noonbell, tmp_path):
+    (tmp_path / "raises_when_imported.py").write_text("raise RuntimeError('no broker')")
+    code, _, told = noonbell("import", "apscheduler", "raises_when_imported:scheduler")
+    assert (code, told.count("\n")) == (2, 1)
+    assert "importing raises_when_imported raised RuntimeError: no broker" in told

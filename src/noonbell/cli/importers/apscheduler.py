@@ -290,6 +290,9 @@ def apscheduler_command(source: str, **given: Any) -> int:
             scheduler = getattr(scheduler, part)
     except (ImportError, AttributeError) as error:
         raise click.BadParameter(f"cannot find {source}: {error}", param_hint="MODULE:OBJECT") from None
+    except Exception as error:
+        said = f"importing {module} raised {type(error).__name__}: {error}; python -c 'import {module}' says where"
+        raise click.BadParameter(said, param_hint="MODULE:OBJECT") from None
     if not hasattr(scheduler, "_jobstores"):
         raise click.BadParameter(f"{source} is no scheduler of APScheduler 3", param_hint="MODULE:OBJECT")
     return finish(read_scheduler(scheduler), "apscheduler", **given)
