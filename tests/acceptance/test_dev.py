@@ -126,6 +126,16 @@ def test_an_app_that_cannot_be_imported_shows_its_own_lines_only(dev, tmp_path):
     assert "number = 1 / 0" in running.said
 
 
+def test_an_attempt_that_is_tried_again_shows_its_traceback_once(dev, tmp_path):
+    (tmp_path / "app.py").write_text(SIX_LINES.replace('"Hello"', "1 / 0"))
+    running = dev("app.py")
+    running.wait_for(r"(?s)(RETRYING +ZeroDivisionError.*){2}")
+    shown = re.findall(
+        r'^    \|   File ".*app.py", line 6, in hello\n    \|     return 1 / 0$', running.said, re.MULTILINE
+    )
+    assert len(shown) == 1
+
+
 def test_an_app_that_is_not_there_is_told_by_the_name_of_the_argument(dev):
     running = dev("nightly.py")
     running.wait_for("APP: is '.*nightly.py', and there is no such file")

@@ -31,6 +31,7 @@ from noonbell.clock import to_datetime
 from noonbell.engine.event_hub import Hub
 from noonbell.model.event import Event, Filter
 from noonbell.model.run import Run
+from noonbell.model.task import TaskId
 from noonbell.ports import Store
 from noonbell.service.task_files import reconcile
 from noonbell.settings import Settings
@@ -105,21 +106,33 @@ def commands_line(address: str) -> list[str]:
 
 
 async def _tell(hub: Hub, store: Store) -> None:
+    shown: dict[TaskId, str] = {}
     async with hub.listen(_ENDS) as listener:
         while not listener.is_cut:
             batch = await listener.next()
             if batch is None:
                 continue
             ended = batch.chosen(_ENDS)
-            _say([await _line(store, event) for event in ended[:_MOST_LINES]])
+            _say([line for event in ended[:_MOST_LINES] for line in await _lines(store, event, shown)])
             if len(ended) > _MOST_LINES:
                 _say([f"  … and {len(ended) - _MOST_LINES} more"])
 
 
-async def _line(store: Store, event: Event) -> str:
+async def _lines(store: Store, event: Event, shown: dict[TaskId, str]) -> list[str]:
+    """What became of a run. The traceback of an attempt that is tried again stands below it, unless the task's last one in
+    `shown` was the same; that of the last attempt is in the log.
+    """
     run = None if event.run_id is None else await store.run(event.run_id)
     if run is None:
-        return f"  {event.type} of a run that is gone"
+        return [f"  {event.type} of a run that is gone"]
+    trace = str((run.error_details or {}).get("traceback", "")) if event.type == "run.retrying" else ""
+    is_new = bool(trace) and shown.get(run.task_id) != trace
+    if is_new:
+        shown[run.task_id] = trace
+    return [_line(event, run), *([f"    | {each}" for each in trace.rstrip("\n").split("\n")] if is_new else [])]
+
+
+def _line(event: Event, run: Run) -> str:
     at = to_datetime(event.at).astimezone().strftime("%H:%M:%S")
     took = "" if run.duration_ms is None else f"{run.duration_ms} ms"
     return f"  {at}  {_name(run):<20}  {_status(event, run):<16}  {took:>8}  {_said(run)}".rstrip()
