@@ -113,12 +113,32 @@ def test_a_copy_that_is_to_be_another_installation_is_one_when_it_is_complete(
     assert rows_of(to)[0] != rows_of(sqlite_url)[0]
 
 
+def test_where_the_server_has_another_store_than_this_folder_a_backup_asks_for_its_name(
+    sqlite_url: str, nodes: Nodes, tmp_path: Path
+):
+    node = nodes.start(sqlite_url)
+    folder = tmp_path / "of another day"
+    folder.mkdir()
+    env = {"NOONBELL_URL": f"http://127.0.0.1:{node.port}"}
+    assert forked.run("migrate", cwd=folder, env={}).returncode == 0
+    refused = forked.run("backup", "copy.db", cwd=folder, env=env)
+    assert (refused.returncode, (folder / "copy.db").exists()) == (5, False)
+    assert f"the server at http://127.0.0.1:{node.port} works on {sqlite_url}" in refused.stderr
+    assert "noonbell.db; say which one with --store" in refused.stderr
+    for store in ("sqlite:///noonbell.db", sqlite_url):
+        saved = forked.run("backup", f"{len(store)}.db", "--store", store, cwd=folder, env=env)
+        assert saved.returncode == 0, saved.stderr
+    assert f"rows of {sqlite_url} in" in saved.stdout
+
+
 def test_what_is_no_backup_is_refused(sqlite_url: str, tmp_path: Path):
     file = tmp_path / "other.db"
     with closing(sqlite3.connect(file)) as other:
         other.execute("create table tasks (mine text)")
-    for name, code in (("other.db", 1), ("nothing.db", 3)):
+    (tmp_path / "tasks.yaml").write_text("tasks: []")
+    for name, code in (("other.db", 1), ("tasks.yaml", 1), ("nothing.db", 3)):
         refused = forked.run("restore", name, "--store", sqlite_url, cwd=tmp_path, env={})
         assert refused.returncode == code, refused.stdout + refused.stderr
+        assert name in refused.stderr or name == "other.db"
     missing = forked.run("backup", "new.db", "--store", "sqlite:///nothing.db", cwd=tmp_path, env={})
     assert (missing.returncode, (tmp_path / "new.db").exists()) == (3, False)

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from noonbell.cli.options import config_option, expect_head_option, load_settings, span_option, store_option
+from noonbell.cli.options import (
+    config_option,
+    expect_head_option,
+    load_settings,
+    say_default_store,
+    span_option,
+    store_option,
+)
 from noonbell.cli.output import ago, output_option, show_list, talk
 from noonbell.cli.root import EXIT_FAILED, NounGroup
 
@@ -141,6 +148,7 @@ def create(
 def list_tokens(files: tuple[str, ...], store: str | None, output: str) -> None:
     """List tokens, without their secrets: those are not kept."""
     show_list(_with_access(files, store, lambda access: access.tokens(), must_exist=True), COLUMNS, output)
+    say_default_store(load_settings(files, store__url=store))
 
 
 @token_command.command("revoke")

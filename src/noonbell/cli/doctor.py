@@ -172,15 +172,36 @@ def _on_which_store(server: _Server, installation: str | None) -> Finding:
     return replace(found, mark=CheckStatus.CARE, says=says, fix=_look_there(server))
 
 
+async def check_that_server_is_here(settings: Settings) -> None:
+    """InvalidState where a server answers at NOONBELL_URL, or at the default address, and says that it works on another store:
+    for who has named none, and would hardly mean a file that happens to be in this folder.
+    """
+    from noonbell.errors import InvalidState
+    from noonbell.settings.kinds import shown_store_address
+
+    server = await asyncio.to_thread(_ask_server)
+    if server.installation_id is None:
+        return
+    async with as_it_is(settings) as store:
+        here = await store.installation_id()
+    if here != server.installation_id:
+        mine = shown_store_address(settings.store.url)
+        raise InvalidState(
+            f"no store was named, and the server at {server.url} works on {server.store}, not on {mine};"
+            " say which one with --store"
+        )
+
+
 def _look_there(server: _Server) -> str:
     """How to look at the store of the server."""
     store = server.store or ""
+    there = f"noonbell doctor --store {shlex.quote(store)}"
     if store.startswith("sqlite:"):
-        return f"the server at {server.url} works on another: noonbell doctor --store {shlex.quote(store)}"
-    return (
-        f"the server at {server.url} works on {store}: noonbell doctor --config FILE, with the server's settings, or"
-        f" {server.url}/settings/diagnostics"
-    )
+        return f"the server at {server.url} works on another: {there}"
+    ways = "noonbell doctor --config FILE, with the server's settings"
+    if "***" not in store and not store.startswith("memory:"):  # no password is left out
+        ways = f"{there}; or --config FILE, with the server's settings"
+    return f"the server at {server.url} works on {store}: {ways}; or {server.url}/settings/diagnostics"
 
 
 async def _store(settings: Settings, server: _Server) -> tuple[list[Finding], str | None]:

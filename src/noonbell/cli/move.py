@@ -207,21 +207,30 @@ def backup_command(file: Path, files: tuple[str, ...], store: str | None) -> int
 
     Ends with an audit of the copy. Exit code 1: the copy has the flaws that are listed, and so has the store.
     """
+    from noonbell.cli.doctor import check_that_server_is_here
     from noonbell.errors import AlreadyExists, NotFound
+    from noonbell.settings.kinds import shown_store_address
 
-    settings = load_settings(files, store__url=store).settings
+    loaded = load_settings(files, store__url=store)
+    settings = loaded.settings
     if file.exists():
         raise AlreadyExists(f"{file} exists; a backup replaces no file")
     missing = missing_file(settings.store.url)
     if missing is not None:
         raise NotFound(f"there is no file {missing}; say where the store is with --store")
+    if loaded.origins["store.url"] == "default":
+        asyncio.run(check_that_server_is_here(settings))
     part = file.with_name(f"{file.name}.part")
     for name in (part.name, f"{part.name}-wal", f"{part.name}-shm"):
         part.with_name(name).unlink(missing_ok=True)  # of a backup that was cut off
     rows, report = asyncio.run(_back_up(settings, part))
     part.rename(file)
-    click.echo(f"{rows} rows in {file}")
+    click.echo(f"{rows} rows of {shown_store_address(settings.store.url)} in {file}")
     return _told(report)
+
+
+_SQLITE = b"SQLite format 3\0"
+"""How every backup begins."""
 
 
 @click.command("restore")
@@ -238,11 +247,14 @@ def restore_command(file: Path, files: tuple[str, ...], store: str | None, new_i
 
     Ends with an audit of the store. Exit code 1: it has the flaws that are listed, and so has the backup.
     """
-    from noonbell.errors import NotFound
+    from noonbell.errors import InvalidArgument, NotFound
 
     settings = load_settings(files, store__url=store).settings
     if not file.is_file():
         raise NotFound(f"there is no file {file}")
+    with file.open("rb") as opened:
+        if opened.read(len(_SQLITE)) != _SQLITE:
+            raise InvalidArgument.field("FILE", f"{file} is no backup: noonbell backup FILE writes one")
     return _told(asyncio.run(_restore(settings, file, new_installation=new_installation)))
 
 

@@ -65,6 +65,15 @@ def span_option(*names: str, is_zero_allowed: bool = True, **more: Any) -> Calla
     return click.option(*names, metavar="SPAN", callback=read, **more)
 
 
+def say_default_store(loaded: Loaded) -> None:
+    """On stderr: which store is looked at, where nobody has named one. In each folder the default is another file."""
+    from noonbell.cli.output import talk
+    from noonbell.settings.kinds import shown_store_address
+
+    if loaded.origins["store.url"] == "default":
+        talk(f"no store was named: this is {shown_store_address(loaded.settings.store.url)}")
+
+
 def zone_hint(name: str) -> str:
     """The end of an error about a time zone that is not known: names that are near, by the whole name or by the city."""
     import difflib

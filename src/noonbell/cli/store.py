@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from noonbell.cli.options import config_option, confirm, expect_head_option, load_settings, new_option, store_option
+from noonbell.cli.options import (
+    config_option,
+    confirm,
+    expect_head_option,
+    load_settings,
+    new_option,
+    say_default_store,
+    store_option,
+)
 from noonbell.cli.output import ProgressBar, talk
 from noonbell.cli.root import EXIT_FAILED
 
@@ -146,8 +154,9 @@ def audit_command(files: tuple[str, ...], store: str | None, output: str, quiet:
     Reads only. Exit code 0: every slot has one outcome, and the audit log is as it was written. 1: something is wrong, and
     it is listed.
     """
-    settings = load_settings(files, store__url=store).settings
-    report, log = asyncio.run(_audit(settings, heads, quiet=quiet))
+    loaded = load_settings(files, store__url=store)
+    report, log = asyncio.run(_audit(loaded.settings, heads, quiet=quiet))
+    say_default_store(loaded)
     if output == "json":
         click.echo(json.dumps({**_as_json(report), "log": log.shown}, ensure_ascii=False, indent=2))
     else:

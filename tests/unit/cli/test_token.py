@@ -30,6 +30,13 @@ def test_the_file_of_a_server_that_has_run_here_is_found(noonbell, tmp_path, mon
     assert (code, "noonbell.db" in err) == (0, True)
 
 
+def test_who_names_no_store_is_told_whose_tokens_are_listed(noonbell, tmp_path, monkeypatch):
+    monkeypatch.delenv("NOONBELL_STORE__URL", raising=False)
+    assert noonbell("migrate", "--store", "sqlite:///noonbell.db")[0] == 0
+    assert noonbell("token", "list")[2] == f"no store was named: this is sqlite:///{tmp_path}/noonbell.db\n"
+    assert noonbell("token", "list", "--store", "sqlite:///noonbell.db")[2] == ""
+
+
 def test_where_a_server_is_named_and_no_store_the_reader_is_told_that_they_may_differ(noonbell, monkeypatch):
     monkeypatch.delenv("NOONBELL_STORE__URL", raising=False)
     monkeypatch.setenv("NOONBELL_URL", "http://bell.internal:9000")
