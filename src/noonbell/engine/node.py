@@ -249,7 +249,9 @@ class PauseWatch:
         if found != self._known:
             if found is not None:
                 why = f": {found.reason}" if found.reason else ""
-                log.warning("everything is paused since %s by %s%s", rfc3339(found.since), found.by or "–", why)
+                log.warning(
+                    "everything is paused since %s by %s%s", rfc3339(found.since), found.by or "an unnamed caller", why
+                )
             else:
                 log.info("everything goes on: the pause is over")
             self._known = found

@@ -90,6 +90,8 @@ def finding(check: str, mark: CheckStatus, code: str, **facts: Any) -> Finding:
 def said(code: str, facts: Mapping[str, Any], words: Translator) -> tuple[str, str]:
     """What it says, and how it is mended; that may be nothing."""
     key = f"doctor.{code}"
+    if "who" in facts and not facts["who"]:
+        facts = {**facts, "who": words("somebody")}
     return words(key, **facts), words(f"{key}.fix", **facts) if words.has(f"{key}.fix") else ""
 
 
@@ -196,8 +198,8 @@ async def _pause(store: InspectedStore) -> Finding:
     pause = await store.installation_pause()
     if pause is None:
         return finding("pause", CheckStatus.WELL, "pause_none")
-    facts = {"who": pause.by or "–", "since": rfc3339(pause.since), "why": pause.reason or "–"}
-    return finding("pause", CheckStatus.CARE, "paused", **facts)
+    facts = {"who": pause.by, "since": rfc3339(pause.since), "why": pause.reason}
+    return finding("pause", CheckStatus.CARE, "paused" if pause.reason else "paused_unsaid", **facts)
 
 
 async def _planner(store: InspectedStore) -> Finding:
