@@ -114,6 +114,38 @@ def test_a_run_that_was_tried_again_says_at_which_attempt_it_ended_and_how_long_
     assert "attempts" not in noonbell("trigger", "broken", "--wait", "-o", "json").json
 
 
+def test_who_waits_for_a_run_that_is_tried_again_hears_of_each_attempt(noonbell, target):
+    retry = 'retry_policy={"max_retries": 2, "initial_delay": 0.5, "strategy": "fixed"}'
+    noonbell("task", "create", "broken", "--url", target.url("/status/500"), "--set", retry)
+    ran = noonbell("trigger", "broken", "--wait")
+    assert ran.code == 6
+    assert [attempt for attempt in (1, 2, 3) if f"Attempt {attempt} of run" in ran.err] == [1, 2]
+    assert "500" in ran.err
+    assert len(ran.err.splitlines()) == 2
+
+
+def test_a_key_that_has_a_run_already_is_said(noonbell, target):
+    noonbell("task", "create", "once", "--url", target.url("/ok"))
+    for words in (("trigger", "once"), ("call", target.url("/ok"))):
+        first, second = (noonbell(*words, "--key", "a", "--wait") for _ in range(2))
+        assert (first.code, first.err) == (0, "")
+        assert (second.code, second.err) == (0, "note: there is a run of this key already; no new one was made\n")
+
+
+def test_the_traceback_of_a_run_stands_in_lines(noonbell, server):
+    made = server.create(name="mail", job_type="mail", queue="mail", retry_policy={"max_retries": 0})
+    run_id = server.trigger(made)
+    (claim,) = server.ask("POST", "/workers/w1/claim", {"queues": ["mail"], "max": 1})["runs"]
+    trace = '  File "app.py", line 1, in mail\n    raise ValueError\n'
+    details = {"kind": "error", "type": "ValueError", "traceback": trace}
+    told = {"outcome": "fail", "error_message": "ValueError: no", "error_details": details}
+    server.ask("POST", f"/runs/{run_id}/settle", {"worker_id": "w1", "token": claim["token"], **told})
+    shown = noonbell("run", "get", str(run_id))
+    assert '\n  File "app.py", line 1, in mail\n    raise ValueError\n' in shown.out
+    assert '"type": "ValueError"}' in shown.out
+    assert noonbell("run", "get", str(run_id), "-o", "json").json["error_details"]["traceback"] == trace
+
+
 def test_a_task_is_explained_with_its_last_run_and_at_a_time_without_seconds(noonbell, target):
     noonbell("task", "create", "yearly", "--cron", "30 2 1 1 *", "--url", target.url("/status/500"))
     assert "last_run" not in noonbell("task", "explain", "yearly").out
@@ -552,6 +584,19 @@ def test_figures_of_a_queue_and_of_its_worker_are_printed_hour_by_hour(noonbell,
 def test_a_queue_that_nothing_is_on_is_noted_with_what_is_near(noonbell):
     assert "'htp'; did you mean 'http'?" in noonbell("queue", "pause", "htp").err
     assert noonbell("queue", "pause", "http").err == "paused http\n"
+
+
+def test_a_calendar_that_is_not_there_is_answered_with_what_is_near(noonbell):
+    assert noonbell("api", "PUT", "/calendars/china", "-d", '{"closed_weekdays": [0, 6]}').code == 0
+    told = noonbell("calendar", "show", "chna")
+    assert (told.code, told.err) == (3, "error: there is no calendar 'chna'; did you mean 'china'?\n")
+
+
+def test_a_channel_whose_name_is_taken_is_answered_with_what_changes_it(noonbell):
+    words = ("api", "POST", "/alerts/channels", "-d", '{"name": "ops", "url": "http://127.0.0.1:9/"}')
+    assert noonbell(*words).code == 0
+    told = noonbell(*words)
+    assert (told.code, "noonbell api PUT /alerts/channels/NAME changes it" in told.err) == (5, True)
 
 
 def test_calendars_come_from_files_and_say_what_they_move(noonbell, target, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 
@@ -14,7 +15,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and leave with its exit code. Errors are lines on stderr that say what to do."""
     import click
 
-    from noonbell.cli.root import EXIT_INTERRUPTED, EXIT_USAGE, exit_code, root, say_error, say_problems, unquoted_cron
+    from noonbell.cli.root import (
+        EXIT_INTERRUPTED,
+        EXIT_USAGE,
+        exit_code,
+        root,
+        say_error,
+        say_problems,
+        takes_no_names,
+        unquoted_cron,
+    )
 
     given = _as_written_elsewhere(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -23,11 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo(error.format_message(), err=True)
         sys.exit(EXIT_USAGE)
     except click.UsageError as error:
-        message = error.format_message().rstrip(".")
+        message = re.sub(r"(:)?\n\s*", lambda cut: ": " if cut[1] else " ", error.format_message()).rstrip(".")
         help_page = "" if error.ctx is None else f"see {error.ctx.command_path} --help"
         hint = help_page and (f" ({help_page})" if message.endswith("?") else f"; {help_page}")
         is_cut = message.startswith("Got unexpected extra argument")
-        say_error((unquoted_cron(given) if is_cut else "") or message + hint)
+        say_error((is_cut and (unquoted_cron(given) or takes_no_names(given))) or message + hint)
         sys.exit(EXIT_USAGE)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(EXIT_INTERRUPTED)

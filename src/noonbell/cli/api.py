@@ -70,8 +70,10 @@ class Remote:
             case errors.InvalidId():
                 noun, ref = _noun_and_ref(path)
                 hint = f"noonbell run list --task {shlex.quote(ref)} lists those of a task" if noun == "runs" else ""
+            case errors.AlreadyExists() if path in ("/alerts/channels", "/alerts/rules"):
+                hint = f"noonbell api PUT {path}/NAME changes it"
             case errors.Unauthorized():
-                hint = "put a token into NOONBELL_TOKEN"
+                hint = "put a token into NOONBELL_TOKEN; noonbell token create makes one"
             case _ if "url" in error.details and error.details["url"] == self.url:
                 hint = f"NOONBELL_URL is {self.url}"
             case errors.StoreUnavailable() if error.message.startswith("no server at"):
@@ -94,6 +96,8 @@ class Remote:
     def _missing(self, path: str) -> str | None:
         """The task or run that is not there, with names that are near. None: something else of this path is missing."""
         noun, ref = _noun_and_ref(path)
+        if noun == "calendars" and ref:
+            return self._missing_calendar(ref)
         if noun not in ("tasks", "runs") or not ref:
             return None
         try:
@@ -106,6 +110,13 @@ class Remote:
             return f"there is no task {name!r}{did_you_mean(name, self._task_names())}"
         except errors.NoonbellError:
             pass
+        return None
+
+    def _missing_calendar(self, name: str) -> str | None:
+        with contextlib.suppress(errors.NoonbellError):
+            known = [each["name"] for each in self._send("GET", "/calendars", None, None)["items"]]
+            if name not in known:
+                return f"there is no calendar {name!r}{did_you_mean(name, known)}"
         return None
 
     def _task_names(self) -> list[str]:

@@ -89,6 +89,9 @@ def next_command(
     if (expr is None) is (every is None):
         said = "Missing argument 'EXPR', or --every" if expr is None else "takes EXPR or --every, not both"
         raise click.UsageError(said, click.get_current_context())
+    if expr is not None and (span := _span_in(expr)):
+        said = f"{expr!r} is an interval, no cron expression: noonbell next --every {span}"
+        raise click.UsageError(said, click.get_current_context())
     from noonbell.clock import SystemClock, slot_of
     from noonbell.when.due import preview_of
     from noonbell.when.zones import find
@@ -115,6 +118,14 @@ def next_command(
         click.echo(json.dumps(told, ensure_ascii=False, indent=2))
     else:
         click.echo(_as_table(shown, zone, after, language, rests, is_from_now=start is None))
+
+
+def _span_in(expr: str) -> str:
+    """`5m` of `5m`, `every 5m` and `@every 5m`; empty for any other text."""
+    from noonbell.when.interval import from_short
+
+    span = expr.strip().removeprefix("@").removeprefix("every").strip()
+    return span if from_short(span) is not None else ""
 
 
 def _hours(quiet: tuple[str, ...]) -> tuple[QuietHours, ...]:

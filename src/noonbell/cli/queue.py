@@ -193,9 +193,8 @@ def pause_command(reason: str, show: bool, output: str) -> None:
         show_one(remote.get("/pause"), output, lines=_state)
         return
     answer = remote.post("/pause", {"reason": reason})
-    if not answer["changed"]:
-        talk("note: it was paused already, and stays as it was")
     show_one(answer, output, lines=_state)
+    talk("noonbell resume ends it" if answer["changed"] else "note: it was paused already, and stays as it was")
 
 
 @click.command("resume")
@@ -214,4 +213,4 @@ def _state(answer: dict[str, object]) -> list[str]:
     since = answer["since"]
     who = f" by {answer['by']}" if answer["by"] else ""
     why = f": {answer['reason']}" if answer["reason"] else ""
-    return [f"paused{who} {ago(str(since))}{why}"]
+    return [f"everything paused{who} {ago(str(since))}{why}"]

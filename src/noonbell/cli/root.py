@@ -110,6 +110,14 @@ def unquoted_cron(words: Sequence[str]) -> str:
     return f"quote the cron expression, which the shell takes apart otherwise: {option}'{shown}'"
 
 
+def takes_no_names(words: Sequence[str]) -> str:
+    """What to say of a name after `noonbell pause` or `resume`, which are about everything; else nothing."""
+    if not words or words[0] not in ("pause", "resume"):
+        return ""
+    verb = words[0]
+    return f"noonbell {verb} is about everything; of one: noonbell task {verb} NAME, noonbell queue {verb} NAME"
+
+
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 

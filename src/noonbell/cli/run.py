@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -100,7 +100,7 @@ def trigger_command(
     if payload is not None:
         given["payload"] = payload
     answer = remote.post(f"/tasks/{task_segment(task)}/trigger", given)
-    return _made(remote, answer, timeout if wait else None, output)
+    return _asked_for(remote, answer, timeout if wait else None, output)
 
 
 _TEXTS = (
@@ -158,24 +158,24 @@ def call_command(
     }
     remote = Remote.of_environment()
     answer = remote.post("/calls", {name: value for name, value in given.items() if value is not None})
-    return _made(remote, answer, timeout if wait else None, output)
+    return _asked_for(remote, answer, timeout if wait else None, output)
 
 
-_STANDING = {
-    "exists": "a run of this key is there already",
+_NOT_NEW = {
+    "exists": "there is a run of this key already",
     "running": "a run of this key is under way",
-    "updated": "the run of this key still waits, and was updated",
+    "updated": "the waiting run of this key was changed",
 }
 
 
-def _made(remote: Remote, answer: dict[str, Any], timeout: float | None, output: str) -> int:
-    """The run that was made or stands, or with a timeout how it ended."""
-    if answer.get("outcome") in _STANDING:
-        talk(f"note: no new run: {_STANDING[answer['outcome']]}")
-    if timeout is None:
-        show_one(answer, output, name="run_id", lines=lambda answer: [f"run {answer['run_id']}"])
-        return 0
-    return await_run(remote, answer["run_id"], timeout, output)
+def _asked_for(remote: Remote, answer: dict[str, Any], timeout: float | None, output: str) -> int:
+    """Tell the run that was asked for, or how it went; on stderr, whether there was one of this key before."""
+    if (known := _NOT_NEW.get(answer.get("outcome", ""))) is not None:
+        talk(f"note: {known}; no new one was made")
+    if timeout is not None:
+        return await_run(remote, answer["run_id"], timeout, output)
+    show_one(answer, output, name="run_id", lines=lambda answer: [f"run {answer['run_id']}"])
+    return 0
 
 
 def _pairs(given: tuple[str, ...], mark: str, option: str, form: str) -> dict[str, str]:
@@ -207,7 +207,7 @@ _SILENT = 2.0
 
 
 def await_run(remote: Remote, run_id: int, timeout: float, output: str) -> int:
-    """Ask until the run is final: often at first, then less. One that does not start says why, on stderr."""
+    """Ask until the run is final: often at first, then less. One that does not start, or is tried again, says why on stderr."""
     try:
         return _await_run(remote, run_id, timeout, output)
     except KeyboardInterrupt:
@@ -224,8 +224,8 @@ def _await_run(remote: Remote, run_id: int, timeout: float, output: str) -> int:
         if run["final_status"] is not None:
             break
         waited = time.monotonic() - began
-        if run["status"] == "SCHEDULED" and waited > min(_SILENT, timeout):
-            said = _say_why(remote, run_id, said)
+        if run["status"] == "RETRYING" or (run["status"] == "SCHEDULED" and waited > min(_SILENT, timeout)):
+            said = _say_why(remote, run, said)
         if waited > timeout:
             talk(f"run {run_id} is still {run['status']} after {timeout:g} s; noonbell run tail {run_id} follows it")
             return EXIT_STILL_GOING
@@ -240,14 +240,15 @@ def _await_run(remote: Remote, run_id: int, timeout: float, output: str) -> int:
     return 0 if run["final_status"] == "SUCCESS" else EXIT_WITHOUT_SUCCESS
 
 
-def _say_why(remote: Remote, run_id: int, said: str) -> str:
-    """What a run waits for, once for each cause; the cause that was said last."""
-    answer = remote.get(f"/runs/{run_id}/explain", {"lang": terminal_language()})
-    if answer["cause"] != said:
+def _say_why(remote: Remote, run: Mapping[str, Any], said: str) -> str:
+    """What a run waits for, once for each cause and attempt; what was said last."""
+    answer = remote.get(f"/runs/{run['id']}/explain", {"lang": terminal_language()})
+    saying = f"{answer['cause']} {run['attempt']}"
+    if saying != said and answer["cause"] != "ran":  # by now it may have ended
         talk(str(answer["message"]))
         if answer["cause"] == "no_worker":
             talk("  noonbell doctor says how to start one; Ctrl-C ends this wait, and the run goes on waiting")
-    return str(answer["cause"])
+    return saying
 
 
 def ended(run: dict[str, Any], attempts: Sequence[dict[str, Any]] = ()) -> str:
@@ -553,12 +554,16 @@ def _lines(run: dict[str, Any]) -> list[str]:
     is_over = run["final_status"] is not None
     head = ended(run, run["attempts"]) if is_over else f"run {run['id']} {coloured(run['status'])}"
     rest = {name: value for name, value in run.items() if name not in ("attempts", "id")}
+    details = dict(run["error_details"] or {})
+    trace = str(details.pop("traceback", ""))
+    rest["error_details"] = details
     attempts = [
         f"  attempt {each['attempt']}  {coloured(each['status'])}  {duration(each['duration_ms'])}"
         f"  {each['worker_id'] or ''}  {failure_said(each)}".rstrip()
         for each in run["attempts"]
     ]
-    return [head, *attempts, "", *fields(rest)]
+    raised = [*trace.rstrip("\n").split("\n"), f"  {run['error_message']}", ""] if trace else []
+    return [head, *attempts, "", *raised, *fields(rest)]
 
 
 def _told(event: dict[str, Any]) -> str:

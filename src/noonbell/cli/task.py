@@ -477,12 +477,19 @@ def _check_json_body(text: str) -> None:
             raise click.BadParameter(said, param_hint="--data") from None
 
 
+_SCHEDULE_OPTIONS = ("cron", "every", "at")
+
+
 def _with_fields(task: dict[str, Any], more: tuple[str, ...], before: Mapping[str, Any]) -> dict[str, Any]:
     """With what `--set` gives. `--set OBJECT.FIELD=VALUE` and an object beside an option for one of its fields keep the rest."""
     for item in more:
         name, equals, text = item.partition("=")
         if not equals:
             raise click.BadParameter(f"is {item!r}; takes FIELD=VALUE or OBJECT.FIELD=VALUE", param_hint="--set")
+        if name in _SCHEDULE_OPTIONS:
+            raise click.BadParameter(
+                f"is {item!r}; an option says that: --{name} {shlex.quote(text)}", param_hint="--set"
+            )
         value, (name, _, within) = value_of(text), name.partition(".")
         there = task.get(name)
         if within:

@@ -182,6 +182,30 @@ def test_words_of_other_tools_lead_to_ours(noonbell, words, told):
     assert told in err
 
 
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+def test_a_name_after_the_pause_of_everything_leads_to_the_pause_of_one(noonbell, verb):
+    code, out, err = noonbell(verb, "nightly")
+    assert (code, out) == (2, "")
+    assert f"noonbell {verb} is about everything; of one: noonbell task {verb} NAME, noonbell queue {verb} NAME" in err
+
+
+@pytest.mark.parametrize("text", ["5m", "every 5m", "@every 5m"])
+def test_an_interval_in_the_place_of_a_cron_expression_leads_to_the_option(noonbell, text):
+    code, out, err = noonbell("next", text)
+    assert (code, out, "noonbell next --every 5m" in err) == (2, "", True)
+
+
+def test_a_schedule_in_set_leads_to_its_option(noonbell):
+    code, out, err = noonbell("task", "create", "t", "--url", "http://a/", "--set", "every=20s")
+    assert (code, out, "an option says that: --every 20s" in err) == (2, "", True)
+
+
+def test_an_option_of_several_words_that_is_missing_names_them_in_one_line(noonbell):
+    code, _, err = noonbell("token", "create", "--name", "ada")
+    assert code == 2
+    assert "Missing option '--role'. Choose from: viewer, worker, operator, admin; see noonbell" in err
+
+
 def test_pages_that_a_hint_names_are_there():
     named = {page for text in _ELSEWHERE.values() for page in re.findall(r"docs/\S+\.md", text)}
     assert named
