@@ -78,14 +78,14 @@ async def test_the_command_line_says_that_no_run_was_made(api: Api, monkeypatch:
     debounced = ("trigger", "work", "--dedupe-key", "k", "--debounce", "60s")
     called = ("call", "http://127.0.0.1:9000/", "--key", "k", "--delay", "60s")
     for asked, note in (
-        (throttled, "a run of this key is there already"),
-        (debounced, "the run of this key still waits, and was updated"),
+        (throttled, "there is a run of this key already"),
+        (debounced, "the waiting run of this key was changed"),
         (
             ("trigger", "work", "--dedupe-key", "k", "--keep", "last"),
-            "the run of this key still waits, and was updated",
+            "the waiting run of this key was changed",
         ),
-        (called, "a run of this key is there already"),
+        (called, "there is a run of this key already"),
     ):
         made, quiet = await ask(*asked)
         assert quiet == ""
-        assert await ask(*asked) == (made, f"note: no new run: {note}\n")
+        assert await ask(*asked) == (made, f"note: {note}; no new one was made\n")
