@@ -300,7 +300,8 @@ class Runs:
         runs = await self._store.runs_by_id(failed[:_ERRORS])
         said = {run.id: run.error_message for run in runs}
         return [
-            msgspec.structs.replace(step, message=said[step.run_id]) if said.get(step.run_id) else step for step in steps
+            msgspec.structs.replace(step, message=said[step.run_id]) if said.get(step.run_id) else step
+            for step in steps
         ]
 
     async def _publish_again(

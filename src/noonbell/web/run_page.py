@@ -153,7 +153,9 @@ async def show_run(ctx: PageContext) -> Response:
         fan_out=parts if parts.items and not is_flow else None,
         flow=flow,
         newest_version=await newer_version(ctx, run) if is_flow else None,
-        errors={part.id: headline(error_in(ctx, part).headline) for part in [*parts.items, *steps] if part.error_message},
+        errors={
+            part.id: headline(error_in(ctx, part).headline) for part in [*parts.items, *steps] if part.error_message
+        },
         icon_path=charts.PATHS.__getitem__,
         raw=value(shown(run)),
         idempotency_key=idempotency_key_of(run.id, run.scheduled_time, run.idempotency_key),

@@ -244,7 +244,9 @@ async def test_the_graph_says_why_a_step_failed(everywhere: Api):
         await step(api, status)
     await step(api, "FAILED", error_message="disk full\nin detail")
     steps = {each["id"]: each for each in (await api.good("GET", f"/runs/{run}/graph"))["steps"]}
-    assert {name: each["message"] for name, each in steps.items() if each["message"]} == {"load": "disk full\nin detail"}
+    assert {name: each["message"] for name, each in steps.items() if each["message"]} == {
+        "load": "disk full\nin detail"
+    }
     assert steps["load"]["reason"] is None
 
 
