@@ -151,6 +151,7 @@ def test_what_is_no_call_becomes_a_command_where_that_is_asked_for():
         "user": "root",
     }
     assert entry.changes == [
+        "ran in its user's home directory; here it runs in /: cwd",
         "SHELL=/bin/bash is left out: /bin/sh reads the command",
         "names no time limit; here an attempt ends after 3600 seconds: timeout_seconds",
     ]

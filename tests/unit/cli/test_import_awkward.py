@@ -136,3 +136,21 @@ def test_a_module_that_raises_is_one_line(noonbell, tmp_path):
     code, _, told = noonbell("import", "apscheduler", "raises_when_imported:scheduler")
     assert (code, told.count("\n")) == (2, 1)
     assert "importing raises_when_imported raised RuntimeError: no broker" in told
+
+
+def test_a_command_of_cron_runs_in_the_home_that_the_crontab_names_or_the_report_says_so():
+    before, _, after = read_crontab("0 1 * * * ./run.sh\nHOME=/srv/app\n0 2 * * * ./run.sh", commands=True)
+    assert before.task is not None
+    assert "cwd" not in before.task
+    assert "ran in its user's home directory; here it runs in /: cwd" in before.changes
+    assert after.task is not None
+    assert after.task["cwd"] == "/srv/app"
+    assert not [change for change in after.changes if "home directory" in change]
+
+
+def test_a_line_with_a_user_that_nobody_asked_for_is_named():
+    line = "17 * * * * root run-parts /etc/cron.hourly"
+    (plain,), (read,) = read_crontab(line, commands=True), read_crontab(line, commands=True, system=True)
+    assert any("give --system" in change for change in plain.changes)
+    assert read.task is not None
+    assert (read.task["command"], read.task["user"]) == ("run-parts /etc/cron.hourly", "root")

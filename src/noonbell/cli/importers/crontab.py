@@ -82,7 +82,7 @@ def _set(around: _Surroundings, where: str, source: str, found: re.Match[str]) -
         value = value[1:-1]
     around.variables[name] = value
     if name not in ("CRON_TZ", "TZ"):
-        told = "no mail is sent; alerts do that" if name == "MAILTO" else "kept for `${...}` in the commands below"
+        told = "no mail is sent; alerts do that" if name == "MAILTO" else "kept for the commands below"
         return Imported(where, source, notes=[f"{name}: {told}"])
     try:
         around.zone, around.no_zone = find(value).name, ""
@@ -111,8 +111,17 @@ def _task(
             f"{step[0]} is {step[0].partition('/')[0]} alone to cron; here it goes on to the end, in such steps"
         )
     command, given = _input(command)
+    if not system and command.split()[0] == "root":
+        found.changes.append("begins with root: where that is a user, as in /etc/crontab, give --system")
+    home = around.variables.get("HOME", "")
     program = Program(
-        command, _expanded(command, around.variables), stdin=given, env=around.variables, user=user, is_cron=True
+        command,
+        _expanded(command, around.variables),
+        stdin=given,
+        env=around.variables,
+        user=user,
+        cwd=home if home.startswith("/") else None,
+        is_cron=True,
     )
     task = {
         "name": name_of(command),

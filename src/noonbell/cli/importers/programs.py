@@ -117,6 +117,8 @@ def _command(program: Program, found: Findings) -> dict[str, Any]:
         task["user"] = program.user
     if program.cwd is not None:
         task["cwd"] = program.cwd
+    elif program.is_cron:
+        found.changes.append("ran in its user's home directory; here it runs in /: cwd")
     shell = program.env.get("SHELL", "/bin/sh")
     if program.is_cron and shell not in ("/bin/sh", "/usr/bin/sh"):
         found.changes.append(f"SHELL={shell} is left out: /bin/sh reads the command")
