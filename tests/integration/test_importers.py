@@ -298,6 +298,23 @@ def test_the_tables_of_django_celery_beat_are_read(kind, request, tmp_path, impo
     assert tasks["once"]["schedule"] == {"type": "once", "at": "2030-01-01T00:00:00Z"}
 
 
+async def test_a_task_of_somebody_else_is_taken_over_only_when_asked(sqlite_url, imported, monkeypatch, tmp_path):
+    source = tmp_path / "tasks.json"
+    rows = [{"name": f"t{n}", "target_url": "http://h/a", "cron_expr": "0 0 3 * * *"} for n in range(201)]
+    source.write_text(json.dumps(rows))
+    async with serving(sqlite_url) as api:
+        monkeypatch.setenv("NOONBELL_URL", api.root)
+        await api.good("POST", "/tasks", {"name": "t200", "target_url": "http://h/b"}, status=201)
+        code, _, err = await in_thread(imported, "cronjob", str(source), "--apply", "--dry-run")
+        assert (code, "were applied" in err) == (5, False)
+        code, _, err = await in_thread(imported, "cronjob", str(source), "--apply")
+        assert (code, "200 of 201 tasks were applied\n" in err) == (5, True), "giving it again would not help"
+        assert "tasks[t200] belongs to api" in err
+        code, _, err = await in_thread(imported, "cronjob", str(source), "--apply", "--adopt")
+        assert (code, "1 changed, 200 unchanged as file:import-cronjob" in err) == (0, True), err
+        assert (await api.good("GET", "/tasks/name:t200"))["target_url"] == "http://h/a"
+
+
 def test_plans_in_redis_are_read_and_left_as_they_were(redis_url, imported):
     message = {
         "plan_id": 8010, "request_id": "r", "station": "billing", "caller": "shop", "description": "settle", "plan_type": 6,

@@ -38,7 +38,7 @@ from noonbell.cli.output import ProgressBar, shown_safely, talk
 from noonbell.cli.root import EXIT_FAILED
 from noonbell.clock import SystemClock, to_datetime
 from noonbell.dialects.cronjob import AS_THERE, FIELDS, OLD_ID, zone_of
-from noonbell.errors import NoonbellError, ScheduleError
+from noonbell.errors import NoonbellError, ScheduleError, StoreUnavailable
 from noonbell.model.run import FINAL, RunStatus
 from noonbell.settings.sections import JobSettings
 from noonbell.when.zones import find
@@ -388,8 +388,9 @@ def send(runs: Iterable[dict[str, Any]], total: int, report: HistoryReport) -> N
     def post() -> None:
         try:
             done = remote.post("/runs/import", {"runs": batch})
-        except NoonbellError:
-            talk(f"{report.imported} runs were imported; the same command does the rest")
+        except NoonbellError as error:
+            again = "; the same command does the rest" if isinstance(error, StoreUnavailable) else ""
+            talk(f"{report.imported} runs were imported{again}")
             raise
         for name in ("imported", "known", "removed", "recent"):
             setattr(report, name, getattr(report, name) + done[name])

@@ -17,7 +17,7 @@ import click
 from noonbell.cli.options import text_of
 from noonbell.cli.output import shown_safely, talk
 from noonbell.cli.root import EXIT_FAILED
-from noonbell.errors import InvalidArgument, NoonbellError
+from noonbell.errors import InvalidArgument, NoonbellError, StoreUnavailable
 from noonbell.model.target_kind import KIND_OF, ExecType
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -155,7 +155,14 @@ def import_options(function: F) -> F:
                 is_flag=True,
                 help="Every task as DISABLED: it fires when the import is repeated without this.",
             ),
-            click.option("--set", "owner", metavar="NAME", help="With --apply: the name of this set of tasks."),
+            click.option(
+                "--set",
+                "owner",
+                metavar="NAME",
+                help="With --apply: the name of this set of tasks. Sources of one kind need a name each: in one set, a task"
+                " replaces that of its name.",
+            ),
+            click.option("--adopt", is_flag=True, help="With --apply: take over tasks that others manage."),
             click.option("--report", metavar="FILE", help="Write the report as JSON to this file, too."),
         )
     ):
@@ -171,6 +178,7 @@ def finish(
     apply: bool,
     disabled: bool,
     owner: str | None,
+    adopt: bool,
     report: str | None,
     then: Callable[[Sequence[Imported]], Mapping[str, Any]] | None = None,
 ) -> int:
@@ -180,6 +188,8 @@ def finish(
     """
     if owner is not None and not apply:
         raise click.UsageError("--set names what --apply sends; give --apply too")
+    if adopt and not apply:
+        raise click.UsageError("--adopt is for tasks that --apply finds; give --apply too")
     entries = list(checked(found))
     for entry in entries:
         _tell(entry)
@@ -192,7 +202,7 @@ def finish(
     if disabled:
         tasks = [{**task, "status": "DISABLED"} for task in tasks]
     if apply:
-        _apply(tasks, owner or f"import-{kind}", dry_run=dry_run)
+        _apply(tasks, {"owner": owner or f"import-{kind}", "adopt": adopt, "dry_run": dry_run})
     elif not dry_run:
         from noonbell.cli.task_files import as_yaml
 
@@ -239,7 +249,7 @@ def _write_report(
         out.write(json.dumps(made, ensure_ascii=False, indent=2) + "\n")
 
 
-def _apply(tasks: Sequence[dict[str, Any]], owner: str, *, dry_run: bool) -> None:
+def _apply(tasks: Sequence[dict[str, Any]], how: Mapping[str, Any]) -> None:
     """In batches, each in one transaction of the server; what a broken call leaves out, the same command does again."""
     from noonbell.cli.api import Remote
     from noonbell.cli.output import ProgressBar
@@ -250,15 +260,17 @@ def _apply(tasks: Sequence[dict[str, Any]], owner: str, *, dry_run: bool) -> Non
         for start in range(0, len(tasks), _BATCH):
             part = tasks[start : start + _BATCH]
             try:
-                done = remote.post("/tasks/apply", {"owner": owner, "tasks": part, "dry_run": dry_run})
-            except NoonbellError:
-                talk(f"{start} of {len(tasks)} tasks were applied; the same command does the rest")
+                done = remote.post("/tasks/apply", {**how, "tasks": part})
+            except NoonbellError as error:
+                again = "; the same command does the rest" if isinstance(error, StoreUnavailable) else ""
+                if not how["dry_run"]:
+                    talk(f"{start} of {len(tasks)} tasks were applied{again}")
                 raise
             for name in counts:
                 counts[name] += len(done[name])
             bar.move((start + len(part)) / len(tasks))
     said = ", ".join(f"{number} {name}" for name, number in counts.items())
-    talk(f"{said}{' (nothing was written)' if dry_run else f' as file:{owner}'}")
+    talk(f"{said} (nothing was written)" if how["dry_run"] else f"{said} as file:{how['owner']}")
 
 
 def say_zone(zone: str, taken_by: str) -> None:
