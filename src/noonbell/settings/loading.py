@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 from noonbell.errors import SettingsError
 from noonbell.masking import is_secret_name, masked
@@ -21,8 +21,13 @@ from noonbell.settings.sections import SECTIONS, DeclaredTask, SettingKey, Setti
 
 _DSN = re.compile(
     r"(?:(?P<user>[^:@/]*)(?::(?P<password>.*))?@)?tcp\((?P<host>\[[^]]+\]|[^():]+)(?::(?P<port>\d+))?\)"
-    r"/(?P<database>[^?/]+)(?:\?.*)?"
+    r"/(?P<database>[^?/]+)(?:\?(?P<parameters>.*))?"
 )
+_TLS_OF_GO = {"": "", "true": "?ssl-mode=VERIFY_IDENTITY", "1": "?ssl-mode=VERIFY_IDENTITY", "false": "", "0": ""}
+
+
+class UnknownTls(ValueError):
+    """A DSN asks for a kind of encryption that an address here cannot say. Without it the connection would have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +41,18 @@ class Alias:
 def url_from_dsn(dsn: Any) -> str:
     """`me:pw@tcp(db:3306)/cron?parseTime=True` → `mysql://me:pw@db:3306/cron`. ValueError if it is no such thing.
 
-    Its parameters speak to the Go driver (character set, time zone) and are settled here.
+    Its parameters speak to the Go driver (character set, time zone) and are settled here, but for `tls`.
     """
     found = _DSN.fullmatch(dsn) if isinstance(dsn, str) else None
     if found is None:
         raise ValueError("no DSN")
     user = quote(found["user"] or "root", safe="")
+    asked = dict(parse_qsl(found["parameters"] or "")).get("tls", "")
+    if asked.lower() not in _TLS_OF_GO:
+        raise UnknownTls(f"asks for tls={asked}; leave it out and write store.url, with ssl-mode and ssl-ca")
     password = f":{quote(found['password'], safe='')}" if found["password"] else ""
-    return f"mysql://{user}{password}@{found['host']}:{found['port'] or 3306}/{quote(found['database'], safe='')}"
+    place = f"{found['host']}:{found['port'] or 3306}/{quote(found['database'], safe='')}"
+    return f"mysql://{user}{password}@{place}{_TLS_OF_GO[asked.lower()]}"
 
 
 ALIASES: Mapping[str, Alias] = {
@@ -245,6 +254,8 @@ def _add_alias(draft: _Draft, layer: Mapping[str, tuple[Any, str]], path: str, v
         return
     try:
         draft.values[alias.path] = alias.turn(value)
+    except UnknownTls as error:
+        draft.problems[path] = f"{error} ({origin})"
     except ValueError:
         draft.problems[path] = f"is {_shown(path, value)} ({origin}); takes {alias.takes}"
     draft.origins[alias.path] = f"{origin} ({path})"

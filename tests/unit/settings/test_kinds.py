@@ -87,6 +87,8 @@ def test_no_store_address_is_refused(given):
         ("root@tcp(db)/cron", "mysql://root@db:3306/cron"),
         ("u:p@tcp([::1]:3307)/d", "mysql://u:p@[::1]:3307/d"),
         ("tcp(db:3306)/d", "mysql://root@db:3306/d"),
+        ("u@tcp(db:3306)/d?charset=utf8mb4&tls=true", "mysql://u@db:3306/d?ssl-mode=VERIFY_IDENTITY"),
+        ("u@tcp(db:3306)/d?tls=false", "mysql://u@db:3306/d"),
     ],
 )
 def test_a_dsn_becomes_an_address(dsn, url):

@@ -200,6 +200,14 @@ def test_a_bad_dsn_is_refused_without_its_password(write):
     assert "tcp(" in problem
 
 
+@pytest.mark.parametrize("asked", ["skip-verify", "preferred", "my-own"])
+def test_a_dsn_never_loses_its_encryption_in_silence(write, asked):
+    (problem,) = problems(write("a.yaml", f"mysql: {{dsn: 'u:hunter2@tcp(h:3306)/d?tls={asked}'}}")).values()
+    assert f"tls={asked}" in problem
+    assert "store.url" in problem
+    assert "hunter2" not in problem
+
+
 def test_a_bad_store_address_is_refused_without_its_password():
     (problem,) = problems(flags={"store.url": "oracle://me:hunter2@host/db"}).values()
     assert "hunter2" not in problem
