@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sqlite3
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ import yaml
 
 from integration.api.serving import serving
 from noonbell.cli import main
+from noonbell.cli.importers import database
 from noonbell.cli.importers.database import rows_of
 from noonbell.errors import StoreUnavailable
 from noonbell.service.consistency import audit
@@ -334,6 +336,21 @@ def test_plans_in_redis_are_read_and_left_as_they_were(redis_url, imported):
     assert (code, list(tasks)) == (1, ["plan:billing:1f4a"])
     assert tasks["plan:billing:1f4a"]["schedule"]["weekday"] == 0
     assert "5 refused" in err
+
+
+def test_a_source_is_never_read_in_plain_text_where_its_address_asks_for_encryption(fresh_mysql):
+    url = made(fresh_mysql(), ["create table a (id int)"])
+    assert rows_of(url, {"a": "select * from a"}) == {"a": []}
+    with pytest.raises(StoreUnavailable, match=r"SSL|TLS"):  # the server of the tests has none
+        rows_of(f"{url}?ssl-mode=VERIFY_IDENTITY", {"a": "select * from a"})
+
+
+def test_a_source_that_never_answers_is_given_up(monkeypatch):
+    monkeypatch.setattr(database, "_TIMEOUT", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for scheme in ("mysql", "postgresql"):
+            with pytest.raises(StoreUnavailable, match=r"cannot read from 127\.0\.0\.1: no answer within 1 s"):
+                rows_of(f"{scheme}://me@127.0.0.1:{silent.getsockname()[1]}/x", {"a": "select 1"})
 
 
 def test_a_source_that_cannot_be_read_is_one_line(fresh_postgres, tmp_path):

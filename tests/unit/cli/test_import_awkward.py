@@ -154,3 +154,19 @@ def test_a_line_with_a_user_that_nobody_asked_for_is_named():
     assert any("give --system" in change for change in plain.changes)
     assert read.task is not None
     assert (read.task["command"], read.task["user"]) == ("run-parts /etc/cron.hourly", "root")
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("mysql://me@h:abc/d", "cannot be read"),
+        ("mysql:d", "cannot be read"),
+        ("postgresql://me:hunter2@h:99999/d", "has port 99999"),
+        ("mysql://me:hunter2@h/d?ssl-mod=VERIFY_CA", "has 'ssl-mod' after the ?"),
+    ],
+)
+def test_an_address_that_is_wrong_is_one_line_without_its_password(noonbell, address, problem):
+    code, _, told = noonbell("import", "cronjob", address)
+    assert (code, told.count("\n")) == (2, 1)
+    assert problem in told
+    assert "hunter2" not in told

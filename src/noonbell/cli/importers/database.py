@@ -7,12 +7,12 @@ import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 import click
 
 from noonbell.errors import InvalidArgument, SettingsError, StoreUnavailable
-from noonbell.settings.kinds import sqlite_file
+from noonbell.settings.kinds import UnusableAddress, parse_server_address, sqlite_file
 
 SCHEMES: Final = ("sqlite:", "postgresql:", "postgres:", "mysql:")
 _TIMEOUT: Final = 10
@@ -28,11 +28,24 @@ def rows_of(url: str, queries: Mapping[str, str]) -> dict[str, Rows]:
     """The rows of each query, by its name, from one transaction that cannot write. An empty query name is not allowed."""
     if url.startswith("sqlite:"):
         return _sqlite(url, queries)
+    _check(url)
     if url.startswith("mysql:"):
         return asyncio.run(_mysql(url, queries))
     if url.startswith(("postgresql:", "postgres:")):
         return asyncio.run(_postgres(url, queries))
     raise click.BadParameter(f"{url} is no URL of a database; there are {' '.join(SCHEMES)}", param_hint="SOURCE")
+
+
+def _check(url: str) -> None:
+    """Also the parameters behind the `?`: one that is passed over might have been to encrypt the connection."""
+    try:
+        parse_server_address(url)
+    except UnusableAddress as error:
+        raise click.BadParameter(f"the address {error}", param_hint="SOURCE") from None
+    except (ValueError, KeyError):
+        raise click.BadParameter(
+            "the address cannot be read; expected such as mysql://user:password@host:3306/database", param_hint="SOURCE"
+        ) from None
 
 
 def _sqlite(url: str, queries: Mapping[str, str]) -> dict[str, Rows]:
@@ -57,6 +70,11 @@ def _lacks(driver: str, extra: str) -> InvalidArgument:
     )
 
 
+def _out_of_reach(url: str, error: Exception) -> StoreUnavailable:
+    hosts = ", ".join(host for host, _ in parse_server_address(url).hosts) or "the database"
+    return StoreUnavailable(f"cannot read from {hosts}: {str(error) or f'no answer within {_TIMEOUT} s'}")
+
+
 async def _postgres(url: str, queries: Mapping[str, str]) -> dict[str, Rows]:
     try:
         import asyncpg
@@ -65,7 +83,7 @@ async def _postgres(url: str, queries: Mapping[str, str]) -> dict[str, Rows]:
     try:
         link = await asyncpg.connect(url, timeout=_TIMEOUT)
     except (OSError, asyncpg.PostgresError, ValueError) as error:
-        raise StoreUnavailable(f"cannot read from {urlsplit(url).hostname}: {error}") from None
+        raise _out_of_reach(url, error) from None
     try:
         async with link.transaction(isolation="repeatable_read", readonly=True):
             return {name: [dict(row) for row in await link.fetch(query)] for name, query in queries.items()}
@@ -80,21 +98,15 @@ async def _mysql(url: str, queries: Mapping[str, str]) -> dict[str, Rows]:
         import asyncmy
         from asyncmy.cursors import DictCursor
         from asyncmy.errors import MySQLError
+
+        from noonbell.stores.mysql import MysqlHosts
     except ModuleNotFoundError:
         raise _lacks("asyncmy", "mysql") from None
-    parts = urlsplit(url)
     try:
-        link = await asyncmy.connect(
-            host=parts.hostname or "127.0.0.1",
-            port=parts.port or 3306,
-            user=unquote(parts.username or "root"),
-            password=unquote(parts.password or ""),
-            db=unquote(parts.path.lstrip("/")),
-            connect_timeout=_TIMEOUT,
-            charset="utf8mb4",
-        )
+        async with asyncio.timeout(_TIMEOUT):  # connect_timeout ends with the connection, before a greeting has come
+            link = await asyncmy.connect(**await MysqlHosts(url).find(), charset="utf8mb4")
     except (OSError, MySQLError) as error:
-        raise StoreUnavailable(f"cannot read from {parts.hostname}: {error}") from None
+        raise _out_of_reach(url, error) from None
     found: dict[str, Rows] = {}
     try:
         async with link.cursor(cursor=DictCursor) as cursor:
