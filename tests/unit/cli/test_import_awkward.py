@@ -170,3 +170,17 @@ def test_an_address_that_is_wrong_is_one_line_without_its_password(noonbell, add
     assert (code, told.count("\n")) == (2, 1)
     assert problem in told
     assert "hunter2" not in told
+
+
+@pytest.mark.parametrize("place", ["no/such/folder/report.json", "."])
+def test_a_report_that_cannot_be_written_is_said_before_anything_is_done(noonbell, tmp_path, place):
+    (tmp_path / "crontab").write_text("0 1 * * * curl http://h/a")
+    code, out, told = noonbell("import", "crontab", "crontab", "--report", place)
+    assert (code, out, told.count("\n")) == (2, "", 1)
+    assert f"cannot write {place}" in told
+
+
+def test_the_report_may_go_to_stdout(noonbell, tmp_path):
+    (tmp_path / "crontab").write_text("0 1 * * * curl http://h/a")
+    code, out, _ = noonbell("import", "crontab", "crontab", "--dry-run", "--report", "-")
+    assert (code, json.loads(out)["counts"]["changed"]) == (0, 1)

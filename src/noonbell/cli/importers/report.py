@@ -190,6 +190,8 @@ def finish(
         raise click.UsageError("--set names what --apply sends; give --apply too")
     if adopt and not apply:
         raise click.UsageError("--adopt is for tasks that --apply finds; give --apply too")
+    if report is not None:
+        _check_writable(report)
     entries = list(checked(found))
     for entry in entries:
         _tell(entry)
@@ -227,6 +229,15 @@ def _tell(entry: Imported) -> None:
         talk(shown_safely(f"    changed: {change}"))
     for note in entry.notes:
         talk(shown_safely(f"    {note}"))
+
+
+def _check_writable(file: str) -> None:
+    """Before anything is applied, not after it."""
+    try:
+        with click.open_file(file, "a"):  # stdout, which is "-", stays open
+            pass
+    except OSError as error:
+        raise click.BadParameter(f"cannot write {file}: {error.strerror or error}", param_hint="--report") from None
 
 
 def _write_report(
