@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -127,6 +127,14 @@ def text_of(file: str, hint: str = "-f") -> str:
     except UnicodeDecodeError as error:
         said = f"it is not UTF-8 at byte {error.start}; convert it first: iconv -f ENCODING -t UTF-8"
         raise click.BadParameter(f"cannot read {name}: {said}", param_hint=hint) from None
+
+
+def open_for_writing(file: str, hint: str, mode: str = "w") -> IO[Any]:
+    """`-` is stdout. BadParameter names the option `hint`. To be entered with `with`, which leaves stdout open."""
+    try:
+        return click.open_file(file, mode, encoding="utf-8")
+    except OSError as error:
+        raise click.BadParameter(f"cannot write {file}: {error.strerror or error}", param_hint=hint) from None
 
 
 def _heads(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> list[Head]:

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from noonbell.cli.api import Remote
-from noonbell.cli.options import confirm, text_of
+from noonbell.cli.options import confirm, open_for_writing, text_of
 from noonbell.cli.output import FORMATS, ago, cut, output_option, show_one, talk
 from noonbell.cli.root import EXIT_FAILED, EXIT_USAGE, exit_code, say_problems
 from noonbell.cli.task import schedule_words
@@ -461,7 +461,7 @@ def export_command(owner: str | None, label: str | None, versions: bool, file: s
     if file is None or file in FORMATS:
         click.echo(text, nl=False)
         return
-    with click.open_file(file, "w", encoding="utf-8") as out:
+    with open_for_writing(file, "-f") as out:
         out.write(text)
     talk(f"{counted(len(found), 'task')} written to {file}")
 

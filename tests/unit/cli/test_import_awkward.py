@@ -127,7 +127,7 @@ def test_runs_that_the_nightly_cleaning_would_remove_are_counted(noonbell, tmp_p
     (tmp_path / "runs.json").write_text(json.dumps(runs))
     code, _, told = noonbell("import", "cronjob", "tasks.json", "--runs", "runs.json", "--dry-run")
     assert code == 0
-    assert "2 runs ended more than 30 days ago: the nightly cleaning removes them here" in told
+    assert "2 runs ended more than 30 days ago: the nightly cleaning here removes them" in told
     assert "jobs.history_retention_days" in told
 
 

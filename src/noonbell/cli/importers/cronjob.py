@@ -39,6 +39,7 @@ from noonbell.cli.root import EXIT_FAILED
 from noonbell.clock import SystemClock, to_datetime
 from noonbell.dialects.cronjob import AS_THERE, FIELDS, OLD_ID, zone_of
 from noonbell.errors import NoonbellError, ScheduleError, StoreUnavailable
+from noonbell.fields import counted
 from noonbell.model.run import FINAL, RunStatus
 from noonbell.settings.sections import JobSettings
 from noonbell.when.zones import find
@@ -242,22 +243,22 @@ class HistoryReport:
         if len(self.refused) > _TOLD:
             talk(f"✖ … and {len(self.refused) - _TOLD} more")
         for reason, count in sorted(self.left_out.items()):
-            talk(shown_safely(f"· {count} runs: {reason}"))
+            talk(shown_safely(f"· {counted(count, 'run')}: {reason}"))
         talk(
-            f"history: {self.read} runs read, {self.imported} imported, {self.known} known already,"
+            f"history: {counted(self.read, 'run')} read, {self.imported} imported, {self.known} known already,"
             f" {sum(self.left_out.values())} left out, {len(self.refused)} refused"
         )
         if self.cut:
-            talk(f"{self.cut} runs have a body of more than {_LONGEST_BODY} characters, which was cut")
+            talk(f"{counted(self.cut, 'run')} with a body of more than {_LONGEST_BODY} characters, which was cut")
         if self.removed:
-            talk(f"{self.removed} runs ended before history was cleaned up here, and were left out")
+            talk(f"{counted(self.removed, 'run')} left out, which ended before history was cleaned up here")
         if self.old:
             talk(
-                f"{self.old} runs ended more than {_KEPT_DAYS} days ago: the nightly cleaning removes them here,"
+                f"{counted(self.old, 'run')} ended more than {_KEPT_DAYS} days ago: the nightly cleaning here removes them,"
                 " unless jobs.history_retention_days is set to more before they come"
             )
         if self.recent:
-            talk(f"{self.recent} runs ended less than a minute ago; the same command brings them later")
+            talk(f"{counted(self.recent, 'run')} ended less than a minute ago, for the same command to bring later")
 
 
 def rows_in_database(url: str) -> tuple[int, Iterator[Mapping[str, Any]]]:
@@ -315,7 +316,7 @@ def _run(run: Mapping[str, Any], names: Mapping[str, str], zone: ZoneInfo, repor
         raise ValueError(f"its status {status[:40]!r} is not known")
     task = names.get(str(run["task_id"]))
     if task is None:
-        raise NotCarried("their task was not translated, or is deleted there")
+        raise NotCarried("the task was not translated, or is deleted there")
     scheduled = _moment(run["scheduled_time"], zone)
     start, end = _moment(run.get("start_time"), zone), _moment(run.get("end_time"), zone)
     over = end or _moment(run.get("updated_at"), zone) or start or scheduled
@@ -390,7 +391,7 @@ def send(runs: Iterable[dict[str, Any]], total: int, report: HistoryReport) -> N
             done = remote.post("/runs/import", {"runs": batch})
         except NoonbellError as error:
             again = "; the same command does the rest" if isinstance(error, StoreUnavailable) else ""
-            talk(f"{report.imported} runs were imported{again}")
+            talk(f"{counted(report.imported, 'run')} imported{again}")
             raise
         for name in ("imported", "known", "removed", "recent"):
             setattr(report, name, getattr(report, name) + done[name])

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from noonbell.cli.options import text_of
+from noonbell.cli.options import open_for_writing, text_of
 from noonbell.cli.output import shown_safely, talk
 from noonbell.cli.root import EXIT_FAILED
 from noonbell.errors import InvalidArgument, NoonbellError, StoreUnavailable
@@ -191,7 +191,8 @@ def finish(
     if adopt and not apply:
         raise click.UsageError("--adopt is for tasks that --apply finds; give --apply too")
     if report is not None:
-        _check_writable(report)
+        with open_for_writing(report, "--report", "a"):
+            pass  # it can be written: better known before anything is applied than after it
     entries = list(checked(found))
     for entry in entries:
         _tell(entry)
@@ -231,15 +232,6 @@ def _tell(entry: Imported) -> None:
         talk(shown_safely(f"    {note}"))
 
 
-def _check_writable(file: str) -> None:
-    """Before anything is applied, not after it."""
-    try:
-        with click.open_file(file, "a"):  # stdout, which is "-", stays open
-            pass
-    except OSError as error:
-        raise click.BadParameter(f"cannot write {file}: {error.strerror or error}", param_hint="--report") from None
-
-
 def _write_report(
     file: str, kind: str, entries: Sequence[Imported], counts: dict[str, int], more: Mapping[str, Any]
 ) -> None:
@@ -256,7 +248,7 @@ def _write_report(
         for entry in entries
     ]
     made = {"kind": kind, "counts": counts, "entries": listed, **more}
-    with click.open_file(file, "w", encoding="utf-8") as out:
+    with open_for_writing(file, "--report") as out:
         out.write(json.dumps(made, ensure_ascii=False, indent=2) + "\n")
 
 
