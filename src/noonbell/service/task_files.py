@@ -33,6 +33,7 @@ from noonbell.errors import (
     InvalidState,
     NoonbellError,
     NotFound,
+    ScheduleError,
     VersionConflict,
 )
 from noonbell.fields import Moment, brief, meta, table
@@ -720,7 +721,7 @@ def _schedule(schedule: dict[str, Any] | None, zone: str) -> dict[str, Any]:
     if schedule["type"] == "cron":
         short, dialect = schedule.get("source") or schedule["expr"], schedule.get("dialect", CronDialect.STANDARD)
         if when.normalise({"type": "cron", "expr": short, "dialect": dialect}, zone) == schedule:
-            is_clear = dialect == CronDialect.STANDARD and not is_read_otherwise(schedule, zone)
+            is_clear = dialect == CronDialect.STANDARD and not needs_dialect(schedule, zone)
             return {"cron_expr": short} if is_clear else {"cron_expr": short, "cron_dialect": dialect}
     return {"schedule": schedule}
 
@@ -729,3 +730,16 @@ def is_read_otherwise(schedule: dict[str, Any], zone: str, dialects: Iterable[Cr
     """Whether the text of a cron schedule would name other moments in one of the dialects."""
     found = when.parse(schedule, zone)
     return isinstance(found, Cron) and any(found.reads_otherwise(each) for each in dialects)
+
+
+def needs_dialect(schedule: dict[str, Any], zone: str) -> bool:
+    """Whether the text of a cron schedule alone would be refused in one of the dialects, or name other moments."""
+    if schedule["type"] != "cron":
+        return False
+    text = schedule.get("source") or schedule["expr"]
+    try:
+        for dialect in CronDialect:
+            when.parse({"type": "cron", "expr": text, "dialect": dialect}, zone)
+    except ScheduleError:
+        return True
+    return is_read_otherwise(schedule, zone)

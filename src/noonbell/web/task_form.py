@@ -26,7 +26,7 @@ from noonbell.model.target_kind import BROKERS, GRPC, HTTP, JOBS, MESSAGE_FIELDS
 from noonbell.model.task import Circuit, Fanout, RateLimit, RetryPolicy, Task, TaskSpec
 from noonbell.model.task_schedule import After, ClockChanges, UpstreamOutcome
 from noonbell.service.secrets import MASK, masked, masked_call, masked_messages, masked_steps
-from noonbell.service.task_files import is_read_otherwise
+from noonbell.service.task_files import needs_dialect
 from noonbell.service.tasks import named_upstreams, written
 from noonbell.web.context import as_json
 from noonbell.web.explanation import cron_text
@@ -378,7 +378,7 @@ def _when_fields(task: Mapping[str, Any]) -> dict[str, str]:
 def _schedule_line(schedule: Mapping[str, Any], zone: str) -> str:
     """A cron expression where that says it all, in every dialect; else JSON."""
     kept = {name: value for name, value in schedule.items() if value is not None}
-    if kept.keys() <= {"type", "expr", "dialect", "source"} and not is_read_otherwise(dict(schedule), zone):
+    if kept.keys() <= {"type", "expr", "dialect", "source"} and not needs_dialect(dict(schedule), zone):
         return cron_text(schedule)
     return msgspec.json.encode(kept).decode()
 

@@ -9,11 +9,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from noonbell import when
 from noonbell.cli.importers import celery_beat, systemd
 from noonbell.cli.importers.crontab import read_crontab
 from noonbell.cli.importers.programs import ProgramOptions
 from noonbell.cli.importers.report import Refused
-from unit.cli.entries import moments, only
+from noonbell.clock import Instant
+from noonbell.service.task_fields import Rules, read_task
+from noonbell.when.cron import CronDialect
+from unit.cli.entries import FROM, moments, only
 
 DEEP = 100_000
 
@@ -184,3 +188,13 @@ def test_the_report_may_go_to_stdout(noonbell, tmp_path):
     (tmp_path / "crontab").write_text("0 1 * * * curl http://h/a")
     code, out, _ = noonbell("import", "crontab", "crontab", "--dry-run", "--report", "-")
     assert (code, json.loads(out)["counts"]["changed"]) == (0, 1)
+
+
+@pytest.mark.parametrize("expr", ["0 9 * * 0", "0 9 * * 0-6", "@weekly", "0 9 * * 1-5", "0 9 * * sun", "*/5 * * * *"])
+@pytest.mark.parametrize("dialect", list(CronDialect))
+def test_a_cron_of_an_import_is_taken_as_it_is_whatever_dialect_the_server_is_set_to(expr, dialect):
+    entry = only(read_crontab(f"{expr} curl http://h/a"))
+    spec = read_task(entry.task, Instant(0), Rules(cron_dialect=dialect)).spec
+    read, meant = when.of_task(spec), when.parse({"type": "cron", "expr": expr})
+    assert read is not None
+    assert read.mask(FROM, FROM + 7 * 86_400) == meant.mask(FROM, FROM + 7 * 86_400)

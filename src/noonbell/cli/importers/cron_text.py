@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from noonbell import when
 from noonbell.cli.importers.report import Refused
-from noonbell.service.task_files import is_read_otherwise
+from noonbell.service.task_files import needs_dialect
 
 WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 
@@ -34,7 +34,7 @@ def cron_of(expr: str, dialect: str, zone: str) -> dict[str, Any]:
     """The expression, with its dialect where an installation may be set to read it otherwise."""
     schedule = {"type": "cron", "expr": expr, "dialect": dialect}
     when.parse(schedule, zone)
-    clear = dialect == "standard" and not is_read_otherwise(schedule, zone)
+    clear = dialect == "standard" and not needs_dialect(schedule, zone)
     return {"cron_expr": expr} if clear else {"cron_expr": expr, "cron_dialect": dialect}
 
 

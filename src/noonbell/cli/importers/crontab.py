@@ -28,7 +28,7 @@ from noonbell.cli.importers.report import (
     unused,
 )
 from noonbell.errors import ScheduleError
-from noonbell.service.task_files import is_read_otherwise
+from noonbell.service.task_files import needs_dialect
 from noonbell.when.zones import find
 
 _ASSIGNMENT: Final = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([A-Za-z_]\w*))\s*=\s*(.*)$""")
@@ -141,7 +141,7 @@ _POLICY: Final = {"misfire_policy": "SKIP", "max_concurrency": None}
 def _cron(expr: str, zone: str) -> dict[str, str]:
     """The expression; with its dialect where an installation may be set to read it otherwise."""
     schedule = {"type": "cron", "expr": expr, "dialect": "standard"}
-    return {"cron_expr": expr, **({"cron_dialect": "standard"} if is_read_otherwise(schedule, zone) else {})}
+    return {"cron_expr": expr, **({"cron_dialect": "standard"} if needs_dialect(schedule, zone) else {})}
 
 
 def _moment(line: str) -> tuple[str, str]:
