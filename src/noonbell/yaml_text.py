@@ -2,8 +2,8 @@
 
 Also a program: a text on its input, the JSON on its output, or what is wrong with it and exit code 1. Its argument is the
 processor time that it may use, in seconds. Reading YAML costs seconds for a megabyte, and for some texts hours: a number of
-400,000 parts, lists that open and never close. The interpreter's lock is held meanwhile, so a thread does not help the
-event loop; a separate process does, and can be ended. This module imports nothing of ours, so that it starts quickly.
+400,000 parts. The interpreter's lock is held meanwhile, so a thread does not help the event loop; a separate process
+does, and can be ended. This module imports nothing of ours, so that it starts quickly.
 """
 
 from __future__ import annotations
