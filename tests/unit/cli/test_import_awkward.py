@@ -76,6 +76,7 @@ def test_lines_below_a_zone_that_is_none_are_refused():
         ("monthly Europe/Berlin", "*-*-01 Europe/Berlin"),
         ("hourly UTC", "*:00 UTC"),
         ("Weekly Asia/Tokyo", "Mon Asia/Tokyo"),
+        ("*-*-01 03:00 CET", "*-*-01 03:00:00 CET"),
     ],
 )
 def test_a_calendar_event_of_one_word_may_name_its_zone(calendar, like):

@@ -274,9 +274,16 @@ def cron_of_calendar(text: str, zone: str) -> dict[str, Any]:
 
 
 def _take_zone(words: list[str], zone: str) -> str:
-    if len(words) > 1 and (words[-1] == "UTC" or "/" in words[-1]) and words[-1][0].isalpha():
-        return find(words.pop()).name
-    return zone
+    if len(words) < 2 or not words[-1][0].isalpha():
+        return zone
+    try:
+        found = find(words[-1]).name
+    except ScheduleError:
+        if "/" in words[-1]:
+            raise
+        return zone  # a weekday, or nothing that is known: its reader says so
+    words.pop()
+    return found
 
 
 def _weekdays(text: str) -> str:
