@@ -16,7 +16,7 @@ from yarl import URL
 
 from noonbell.alerts import apprise, dingtalk, email, feishu, slack, teams, telegram, webhook, wecom
 from noonbell.alerts.channel_kind import AlertSender, ChannelKind, Undeliverable
-from noonbell.errors import InvalidState
+from noonbell.errors import InvalidState, Sentence
 from noonbell.fields import meta, plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.alert import Channel
@@ -111,12 +111,11 @@ def _check_kind(kind: ChannelKind, channel: Channel, at: ReadContext) -> None:
     for name in OF_SOME_KINDS:
         if name not in kind.fields and getattr(channel, name):
             others = ", ".join(each.name for each in KINDS.values() if name in each.fields)
-            at.wrong(name, f"is for channels of kind {others}; {kind.name} has none")
+            at.wrong(name, Sentence("is for channels of kind {others}; {kind} has none", others=others, kind=kind.name))
     owner = next((each for each in KINDS.values() if each is not kind and each.owns(channel.url)), None)
     if owner is not None:
-        at.wrong(
-            "url", f"is an address for channels of kind {owner.name}; expected kind {owner.name}, or another address"
-        )
+        template = "is an address for channels of kind {kind}; expected kind {kind}, or another address"
+        at.wrong("url", Sentence(template, kind=owner.name))
     else:
         kind.check(channel, at)
 

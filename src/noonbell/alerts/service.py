@@ -167,8 +167,8 @@ class AlertTested(msgspec.Struct, frozen=True):
     ] = None
 
 
-def _delivery_json(delivery: AlertDelivery) -> dict[str, Any]:
-    message = delivery.notice
+def _delivery_json(delivery: AlertDelivery, lang: str) -> dict[str, Any]:
+    message = in_language(delivery.notice, lang)
     said = {"type": message.get("type"), "title": message.get("title"), SAID: message.get(SAID)}
     return plain(filled(ShownDelivery, delivery, **said, next_attempt_at=delivery.next_at))
 
@@ -186,11 +186,12 @@ def read_rule(given: Mapping[str, Any]) -> Rule:
     if given.get("kind") is None:
         at.expected("kind", None, f"one of {', '.join(RuleKind)}")
     elif asked.after_seconds is not None and asked.kind not in AFTER_SECONDS:
-        at.wrong("after_seconds", f"is for {', '.join(AFTER_SECONDS)}; an alert of kind {asked.kind} is raised at once")
+        template = "is for {kinds}; an alert of kind {kind} is raised at once"
+        at.wrong("after_seconds", Sentence(template, kinds=", ".join(AFTER_SECONDS), kind=asked.kind))
     patterns = sum(is_pattern(each) for each in asked.tasks)
     if patterns > MOST_PATTERNS:
-        problem = f"has {patterns} patterns; expected at most {MOST_PATTERNS} texts with *, ? or [ in them"
-        at.wrong("tasks", f"{problem}, and at most {MOST_NAMES:,} names and patterns in all")
+        template = "has {count} patterns; expected at most {most} texts with *, ? or [ in them, and at most {all} names and patterns in all"
+        at.wrong("tasks", Sentence(template, count=patterns, most=MOST_PATTERNS, all=f"{MOST_NAMES:,}"))
     at.problems.finish()
     return Rule(**{name: getattr(asked, name) for name in Rule.__struct_fields__})
 
@@ -311,7 +312,7 @@ class Alerts:
         if asked.rule is not None and all(rule.name != asked.rule for rule in await self._store.alert_rules()):
             at.wrong("rule", Sentence("is {value}; there is no such rule", value=repr(asked.rule)))
         if len(await self._store.alert_mutes()) >= MOST_MUTES:
-            raise InvalidState(f"there are {MOST_MUTES} mutes, and no more can be; end one first")
+            raise InvalidState(Sentence("there are {most} mutes, and no more can be; end one first", most=MOST_MUTES))
         at.problems.finish()
         mute = Mute(**{name: getattr(asked, name) for name in Mute.__struct_fields__})
         return plain(await self._store.add_alert_mute(msgspec.structs.replace(mute, by=by)))
@@ -320,7 +321,7 @@ class Alerts:
         """By its id, as a path names it."""
         is_id = id_.isdecimal() and len(id_) <= 17
         if not is_id or not await self._store.remove_alert_mute(int(id_)):
-            raise NotFound(f"there is no mute {id_[:20]!r}")
+            raise NotFound(Sentence("there is no mute {mute}", mute=repr(id_[:20])))
 
     # Rules
 
@@ -338,7 +339,13 @@ class Alerts:
                 Sentence("a rule named {name} already exists", name=repr(rule.name)), details={"name": "is taken"}
             )
         if len(known) >= MOST_RULES:
-            raise InvalidState(f"there are {len(known)} rules, and at most {MOST_RULES} can be; name more tasks in one")
+            raise InvalidState(
+                Sentence(
+                    "there are {count} rules, and at most {most} can be; name more tasks in one",
+                    count=len(known),
+                    most=MOST_RULES,
+                )
+            )
         await self._check_channels(rule)
         return plain(await self._store.put_alert_rule(rule))
 
@@ -385,7 +392,13 @@ class Alerts:
                 Sentence("a channel named {name} already exists", name=repr(channel.name)), details={"name": "is taken"}
             )
         if len(known) >= MOST_CHANNELS:
-            raise InvalidState(f"there are {len(known)} channels, and at most {MOST_CHANNELS} can be; remove one first")
+            raise InvalidState(
+                Sentence(
+                    "there are {count} channels, and at most {most} can be; remove one first",
+                    count=len(known),
+                    most=MOST_CHANNELS,
+                )
+            )
         return await self._put(channel)
 
     async def change_channel(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -440,10 +453,11 @@ class Alerts:
     # The log
 
     async def deliveries(
-        self, *, limit: int = 100, before: int | None = None, channel: str | None = None
+        self, *, limit: int = 100, before: int | None = None, channel: str | None = None, lang: str = "en"
     ) -> list[dict[str, Any]]:
+        """`lang`: of their titles."""
         found = await self._store.alert_deliveries(limit, before=before, channel=channel)
-        return [_delivery_json(delivery) for delivery in found]
+        return [_delivery_json(delivery, lang) for delivery in found]
 
     # Settings
 

@@ -9,7 +9,7 @@ from noonbell.model.alert import AlertDelivery, AlertMessageType
 from noonbell.model.failure_text import SAID
 from noonbell.policy.alerts import TEXTS
 from noonbell.service.explain_words import span
-from noonbell.service.translation import Translator, failure_words
+from noonbell.service.translation import Translator, exchange_words, failure_words, problem_words
 
 _NAMED: Final = 20
 """Tasks that a message about many names."""
@@ -26,6 +26,10 @@ def said_in_words(code: str, facts: Mapping[str, Any], message: str, words: Tran
         told["status"] = words.get(f"status.{told['status']}", str(told["status"]))
     if "rule" in told:
         told["rule"] = words.get(f"sla.rule.{told['rule']}", str(told["rule"]))
+    if code == "slots_dropped":
+        told["reason"] = problem_words(str(told.get("reason")), words)
+    if code == "subscription_disabled":
+        told["reason"] = exchange_words(str(told.get("reason")), words)
     if isinstance(told.get("seconds"), int):
         told["span"] = span(told["seconds"], words)
     try:
@@ -55,7 +59,7 @@ def in_language(notice: Mapping[str, Any], lang: str) -> dict[str, Any]:
         said = words("alert.began", since=notice.get("since"), said=said)
     if names:
         title = words("alert.others", title=title, n=len(names) - 1)
-        listed = "、".join(names[:_NAMED]) if lang == "zh" else ", ".join(names[:_NAMED])
+        listed = words.marks.item.join(names[:_NAMED])
         more = words("alert.more_names", n=len(names) - _NAMED) if len(names) > _NAMED else ""
         said = words("alert.many", names=f"{listed}{more}", name=name, said=said)
     return {**notice, "title": title, "message": said}

@@ -73,7 +73,11 @@ def doctor_command(files: tuple[str, ...], store: str | None, ignored: tuple[str
 def _summary(found: list[Finding], words: Translator) -> str:
     """How many findings ask for something, and which they are."""
     marked = {mark: [each.check for each in found if each.mark == mark] for mark in ("ill", "care")}
-    parts = [f"{words(f'doctor.{mark}', n=len(of))}: {', '.join(of)}" for mark, of in marked.items() if of]
+    parts = [
+        f"{words(f'doctor.{mark}', n=len(of))}{words.marks.colon}{words.marks.item.join(of)}"
+        for mark, of in marked.items()
+        if of
+    ]
     return "; ".join(parts) or words("doctor.all_well")
 
 

@@ -31,6 +31,7 @@ from noonbell.engine.settle import settlement_of
 from noonbell.engine.sweeper import Sweeper
 from noonbell.errors import AlreadyExists, InvalidState
 from noonbell.fields import counted
+from noonbell.model.failure_text import failure_text, said_by
 from noonbell.model.request import ClaimRequest, IncomingCallback, TaskQuery
 from noonbell.model.run import Assignment, Lease, Outcome, OutcomeKind, RunBodies, Transition
 from noonbell.model.target_kind import HTTP_QUEUE
@@ -179,12 +180,13 @@ def _outcome(task: Task, lease: Lease, does: Act) -> Outcome:
     if does.status < 300:
         kind = OutcomeKind.ACCEPTED if does.status == 202 else OutcomeKind.SUCCESS
         return Outcome(kind=kind, response_code=does.status, bodies=bodies)
+    answered = failure_text("answered", status=does.status)
     return Outcome(
         kind=OutcomeKind.FAILURE,
         failure="http_5xx",
         response_code=does.status,
-        error_message=f"the target answered {does.status}",
-        error_details={"kind": "http_5xx"},
+        error_message=answered,
+        error_details={"kind": "http_5xx", **said_by(answered)},
         bodies=bodies,
     )
 

@@ -305,9 +305,10 @@ class Calendars:
         spec = CalendarSpec(**{field: getattr(body, field) for field in CalendarSpec.__struct_fields__})
         check_days(body, at)
         if spec.ical is not None and not any(name.partition(".")[0] == "ical" for name in at.problems.found):
-            problem = _address_problem(spec.ical.url) or self._address_problem(spec.ical.url)
-            if problem is not None:
+            if (problem := _address_problem(spec.ical.url)) is not None:
                 at.wrong("ical.url", problem)
+            elif denied := self._address_problem(spec.ical.url):
+                at.wrong("ical.url", Sentence("{denied}", denied=denied))
         if body.ics is not None and (spec.ical is not None or body.ical_days is not None):
             at.wrong("ics", "cannot be combined with `ical` or `ical_days`; expected one of them")
         at.problems.finish()
@@ -364,7 +365,7 @@ def check_days(body: CalendarBody, at: ReadContext) -> None:
             try:
                 read_day(text)
             except (ValueError, IndexError) as error:
-                at.wrong(f"{field}[{place}]", f"is {text!r}: {error}")
+                at.wrong(f"{field}[{place}]", Sentence("is {value}: {error}", value=repr(text), error=error))
                 break
 
 

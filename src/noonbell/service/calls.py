@@ -224,7 +224,7 @@ class Calls:
         if problem is not None:
             at.wrong(name, problem)
         elif (denied := self._rules.address_problem(resolve_service(url, services or {}))) is not None:
-            at.wrong(name, f"may not be called: {denied}")
+            at.wrong(name, Sentence("may not be called: {denied}", denied=denied))
 
     async def _publish(self, asked: Sequence[CallBody], trace_id: str | None) -> list[PublishResult]:
         tasks = {queue: await self._task_of(queue) for queue in {each.queue for each in asked}}

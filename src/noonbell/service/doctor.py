@@ -39,7 +39,7 @@ from noonbell.ports import Store
 from noonbell.service.filters import every, from_the_top
 from noonbell.service.queues import DEAD
 from noonbell.service.task_files import is_read_otherwise
-from noonbell.service.translation import Translator
+from noonbell.service.translation import Translator, exchange_words
 from noonbell.settings import Settings
 from noonbell.settings.kinds import sqlite_file
 from noonbell.when.cron_fields import CronDialect
@@ -87,11 +87,17 @@ def finding(check: str, mark: CheckStatus, code: str, **facts: Any) -> Finding:
     return Finding(check, mark, says, fix, code, facts)
 
 
+_STORED: Final = {"subscription_disabled": "why", "calendar_stale": "error"}
+"""Facts that are kept as English texts."""
+
+
 def said(code: str, facts: Mapping[str, Any], words: Translator) -> tuple[str, str]:
     """What it says, and how it is mended; that may be nothing."""
     key = f"doctor.{code}"
     if "who" in facts and not facts["who"]:
         facts = {**facts, "who": words("somebody")}
+    if stored := _STORED.get(code):
+        facts = {**facts, stored: exchange_words(str(facts[stored]), words)}
     return words(key, **facts), words(f"{key}.fix", **facts) if words.has(f"{key}.fix") else ""
 
 

@@ -9,12 +9,12 @@ import msgspec
 
 from noonbell.clock import instant_of, rfc3339, rfc3339_or_none, slot_of
 from noonbell.fields import Moment, meta
-from noonbell.model.run import RunId
+from noonbell.model.run import DropReason, RunId
 from noonbell.model.task import TaskSpec
 from noonbell.policy.slot_history import VersionSpan
 from noonbell.service.account import TaskHistory
 from noonbell.service.explain_findings import CAUSES, SlotFinding
-from noonbell.service.translation import FailureFact, Translator
+from noonbell.service.translation import FailureFact, Translator, problem_words
 from noonbell.when import zones
 
 _POLICIES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -99,7 +99,15 @@ class _Teller:
             return self._words("finding_word.somebody" if name == "actor" else "finding_word.none")
         if name in TIMES:
             return self._zone.local(int(slot_of(value))).isoformat(" ")
-        return span(value, self._words) if name == "span" else str(value)
+        return span(value, self._words) if name == "span" else code_words(name, value, self._words)
+
+
+def code_words(name: str, value: Any, words: Translator) -> str:
+    """A fact. English sentences name statuses, origins and reasons as the API does, others in their own words."""
+    if isinstance(value, DropReason):
+        return problem_words(value, words)
+    begin = {"status": "status", "origin": "origin", "rule": "sla.rule"}.get(name)
+    return str(value) if begin is None or words.lang == "en" else words.get(f"{begin}.{value}", str(value))
 
 
 def span(seconds: float, words: Translator) -> str:

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from noonbell.errors import Sentence
 from noonbell.fields.problems import ReadContext
 from noonbell.model.grpc_call import GrpcCall, GrpcTls
 from noonbell.sealing import is_sealed
@@ -119,7 +120,7 @@ def _metadata_problem(name: Any, value: Any) -> str | None:
     if name in _OWNED or name.startswith("grpc-"):
         return "is set by the client that sends the call; leave it out"
     if not isinstance(value, str) or len(value) > LONGEST_VALUE:
-        return f"has a value that is not a text of at most {LONGEST_VALUE} characters"
+        return Sentence("has a value that is not a text of at most {most} characters", most=LONGEST_VALUE)
     if value == MASK:
         return "has the mask shown in place of secrets as its value; expected the value itself"
     if is_sealed(value):

@@ -11,6 +11,7 @@ import msgspec
 
 from noonbell import when
 from noonbell.clock import Instant, from_datetime, instant_of, rfc3339, slot_of
+from noonbell.errors import Sentence
 from noonbell.fields import Moment, meta, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.calendar import MOST_QUIET, Calendar, QuietAction, QuietHours, TaskCalendar
@@ -152,7 +153,7 @@ class Previews:
             return None
         found = await self._store.calendar(asked.name)
         if found is None:
-            at.wrong("calendar.name", f"is {asked.name!r}; there is no such calendar")
+            at.wrong("calendar.name", Sentence("is {value}; there is no such calendar", value=repr(asked.name)))
         return found
 
     def on_save(self, task: Task, lang: str = "en") -> dict[str, Any]:

@@ -122,18 +122,26 @@ def _command_problem(command: Any, *, is_shell: bool) -> str | None:
     if not is_shell and isinstance(command, str):
         return "is a text; expected a list, the program and each argument, or `shell: true` beside it"
     if not isinstance(words, list | tuple) or not 1 <= len(words) <= MOST_ARGUMENTS:
-        return f"is {shown(command)}; expected a list of 1 to {MOST_ARGUMENTS} texts"
+        return Sentence("is {value}; expected a list of 1 to {most} texts", value=shown(command), most=MOST_ARGUMENTS)
     if not all(isinstance(word, str) for word in words):
         return "has an argument that is no text"
     for number, word in enumerate(words):
         problem = unfit(word, lines=True)
         if problem is not None:
-            return problem if len(words) == 1 else f"{problem} of argument {number}"
+            return (
+                problem
+                if len(words) == 1
+                else Sentence("{problem} of argument {number}", problem=problem, number=number)
+            )
     if sum(len(word.encode()) + 1 for word in words) > LONGEST_COMMAND:
-        return f"has more than {LONGEST_COMMAND} bytes; give the rest as payload, which is its stdin"
+        return Sentence(
+            "has more than {most} bytes; give the rest as payload, which is its stdin", most=LONGEST_COMMAND
+        )
     if is_shell:
         return None if command.strip() else "is empty; expected what the shell shall do"
-    return None if is_plain_path(words[0]) else f"names {shown(words[0])}; expected the program by its absolute path"
+    if is_plain_path(words[0]):
+        return None
+    return Sentence("names {value}; expected the program by its absolute path", value=shown(words[0]))
 
 
 def _check_env(env: Mapping[str, Any], at: ReadContext) -> None:
@@ -146,7 +154,9 @@ def _check_env(env: Mapping[str, Any], at: ReadContext) -> None:
         elif name.lower() in seen:
             at.wrong(name, "is listed twice; names must differ in more than case")
         elif not isinstance(value, str) or len(value) > LONGEST_VARIABLE:
-            at.wrong(name, f"has a value that is not a text of at most {LONGEST_VARIABLE} characters")
+            at.wrong(
+                name, Sentence("has a value that is not a text of at most {most} characters", most=LONGEST_VARIABLE)
+            )
         elif value == MASK:
             at.wrong(name, "has the mask shown in place of secrets as its value; expected the value itself")
         elif is_sealed(value):
@@ -217,7 +227,7 @@ def _header_problem(name: Any, value: Any, seen: set[str], *, is_http: bool) -> 
         return "is listed twice; names of headers are case-insensitive"
     seen.add(name.lower())
     if not isinstance(value, str) or len(value) > LONGEST_VALUE:
-        return f"has a value that is not a text of at most {LONGEST_VALUE} characters"
+        return Sentence("has a value that is not a text of at most {most} characters", most=LONGEST_VALUE)
     if value == MASK:
         return "has the mask shown in place of secrets as its value; expected the value itself"
     if is_sealed(value):
@@ -255,7 +265,7 @@ def _broker_url_problem(kind: TargetKind, url: object) -> str | None:
     """What is wrong with the URL, in words that do not repeat it: it may hold a password."""
     schemes = SCHEMES_OF[kind.name]
     if not isinstance(url, str) or not 1 <= len(url) <= LONGEST_ADDRESS:
-        return f"is wrong; expected a URL of at most {LONGEST_ADDRESS} characters"
+        return Sentence("is wrong; expected a URL of at most {most} characters", most=LONGEST_ADDRESS)
     if is_sealed(credentials(url) or ""):
         return (
             "has sealed credentials, and no key of secrets.key_file opens them; expected user and password themselves"
@@ -265,7 +275,7 @@ def _broker_url_problem(kind: TargetKind, url: object) -> str | None:
     except ValueError as error:
         return f"is wrong; expected {' or '.join(f'{scheme}://' for scheme in schemes)}, {error}"
     if address.scheme not in schemes:
-        return f"has the scheme {address.scheme}; expected {' or '.join(schemes)}"
+        return Sentence("has the scheme {scheme}; expected {words}", scheme=address.scheme, words=" or ".join(schemes))
     if MASK in (address.password, address.user):
         return "has the mask shown in place of the password; expected the password itself"
     if kind is REDIS and not (address.path == "" or (address.path.isascii() and address.path.isdecimal())):

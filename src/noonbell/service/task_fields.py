@@ -323,7 +323,11 @@ def _check_target(given: Mapping[str, Any], values: dict[str, Any], at: ReadCont
 def _check_queue(kind: TargetKind, given: Mapping[str, Any], values: dict[str, Any], at: ReadContext) -> None:
     if kind.has_own_queue:
         if values.pop("queue", kind.queue) not in ("", kind.queue):
-            at.expected("queue", given.get("queue"), f"nothing: {kind.name} targets live on the queue {kind.queue!r}")
+            at.expected(
+                "queue",
+                given.get("queue"),
+                Sentence("nothing: {kind} targets live on the queue {queue}", kind=kind.name, queue=repr(kind.queue)),
+            )
         return
     other = OWN_QUEUES.get(values.get("queue", ""))
     if other is not None and other.queue != kind.queue:
@@ -584,7 +588,10 @@ def _exclude_problem(schedule: when.Schedule, after: int) -> str | None:
     """What is wrong with the excluded schedules of a task that is made after that moment: they may leave nothing over."""
     if isinstance(schedule, when.Composed) and schedule.leaves_out_everything(after):
         days = f"{schedule.most_days:,}"
-        return f"leaves out every slot of the next {days} days that have one; expected schedules that leave some slots over"
+        return Sentence(
+            "leaves out every slot of the next {days} days that have one; expected schedules that leave some slots over",
+            days=days,
+        )
     return None
 
 

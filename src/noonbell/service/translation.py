@@ -8,9 +8,10 @@ its English templates (decision 0182). Schedules are put into words by `when`, w
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, reduce
 from importlib.resources import files
+from string import Formatter
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -19,6 +20,21 @@ from noonbell.errors import InvalidArgument, NoonbellError, Sentence, both
 from noonbell.model.failure_text import SAID, TEXTS
 
 LANGUAGES: Final = {"en": "English", "zh": "简体中文"}
+
+
+class Marks(NamedTuple):
+    """Punctuation between parts that a page puts together."""
+
+    comma: str
+    item: str
+    """Between the items of a list."""
+    colon: str
+    stop: str
+    aside: str
+    """What stands in brackets after something."""
+
+
+MARKS: Final = {"en": Marks(", ", ", ", ": ", ". ", " ({})"), "zh": Marks("，", "、", "：", "。", "（{}）")}
 
 
 @cache
@@ -57,7 +73,7 @@ def problem_words(problem: str, words: Translator) -> str:
     """What is wrong with a field, in the reader's language; in English where a part of it is not known there."""
     if words.lang == "en":
         return problem
-    return _problem(problem, _known_problems(words.lang)) or problem
+    return _problem(problem, _known_problems(words.lang), words) or problem
 
 
 def error_words(error: NoonbellError, words: Translator) -> str:
@@ -67,16 +83,71 @@ def error_words(error: NoonbellError, words: Translator) -> str:
     return problem_words(whole if whole == error.message else error.sentence, words)
 
 
-def _problem(problem: str, known: Mapping[str, str]) -> str | None:
+def _problem(problem: str, known: Mapping[str, str], words: Translator) -> str | None:
     if not isinstance(problem, Sentence):
         return known.get(problem)
     template = known.get(problem.template)
-    told = {name: _problem(fact, known) for name, fact in problem.facts.items() if name in _IN_WORDS}
+    told = {name: _problem(fact, known, words) for name, fact in problem.facts.items() if name in _IN_WORDS}
+    if "status" in problem.facts:
+        told["status"] = words.get(f"status.{problem.facts['status']}", str(problem.facts["status"]))
+    if "denied" in problem.facts:
+        told["denied"] = exchange_words(problem.facts["denied"], words)
     return None if template is None or None in told.values() else template.format(**{**problem.facts, **told})
 
 
 _IN_WORDS: Final = frozenset({"what", "problem", "first", "second", "field", "noun"})
 """Facts of a Sentence that are sentences themselves; the others are values, names and numbers."""
+
+
+def recognized(text: str, templates: Iterable[str]) -> str:
+    """A text that was kept as plain English, as the Sentence that it was; itself where no template fits."""
+    for template in templates:
+        if found := _pattern(template).fullmatch(text):
+            return Sentence(template, **found.groupdict())
+    return text
+
+
+@cache
+def _pattern(template: str) -> re.Pattern[str]:
+    parts = ((re.escape(plain), name) for plain, name, _, _ in Formatter().parse(template))
+    return re.compile("".join(plain + (f"(?P<{name}>.+?)" if name else "") for plain, name in parts), re.DOTALL)
+
+
+_GIVEN_UP: Final = "it failed for {seconds} s; the last error: {error}"
+_OF_SOURCES: Final = ("it answered {status}; expected 200", "it is larger than {most} bytes")
+"""What only the source of a calendar can do wrong."""
+_OF_EXCHANGES: Final = (
+    *("refused", "no_connection", "no_answer_of", "no_whole_answer", "no_such_host", "host_unreachable"),
+    *(
+        "network_unreachable",
+        "unreachable",
+        "lost_in_answer",
+        "lost_after_sending",
+        "not_http",
+        "broken_body",
+        "tls_failed",
+    ),
+    *("port_denied", "address_denied", "scheme_denied", "alert_answered"),
+)
+"""Codes of what can go wrong with a request to the receiver of a webhook, or to the source of a calendar."""
+
+
+def exchange_words(error: str, words: Translator) -> str:
+    """Why a webhook was not delivered, its subscription disabled or a calendar not fetched: stored as English text alone."""
+    if words.lang == "en":
+        return error
+    whole = recognized(error, (_GIVEN_UP,))
+    if isinstance(whole, Sentence):
+        facts = {**whole.facts, "error": exchange_words(whole.facts["error"], words)}
+        return problem_words(Sentence(_GIVEN_UP, **facts), words)
+    said = recognized(re.sub(r"^[a-z_]+: ", "", error), _OF_SOURCES)
+    if isinstance(said, Sentence):
+        return problem_words(said, words)
+    for code in _OF_EXCHANGES:
+        found = recognized(said, (TEXTS[code],))
+        if found == TEXTS[code] or isinstance(found, Sentence):
+            return failure_words(said, {SAID: {"code": code, "facts": getattr(found, "facts", {})}}, words)
+    return error
 
 
 def failure_words(message: str | None, details: Mapping[str, Any] | None, words: Translator) -> str:
@@ -122,6 +193,7 @@ class Translator:
 
     def __init__(self, lang: str) -> None:
         self.lang = lang if lang in LANGUAGES else "en"
+        self.marks = MARKS[self.lang]
         self._texts = catalogue(self.lang)
 
     def __call__(self, key: str, /, **facts: Any) -> str:

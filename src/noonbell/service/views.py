@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
-from noonbell.errors import InvalidId, NotFound
+from noonbell.errors import InvalidId, NotFound, Sentence
 from noonbell.fields import list_of, meta, read_into
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import Problems, ReadContext
@@ -62,7 +62,7 @@ class Views:
 
     async def remove(self, of: str, name: str) -> None:
         if not await self._store.remove_view(_list_of(of), _checked(name)):
-            raise NotFound(f"there is no saved view {name!r} of {of}")
+            raise NotFound(Sentence("there is no saved view {name} of {list}", name=repr(name), list=of))
 
 
 def of_list(query: str) -> str:

@@ -195,7 +195,7 @@ def _check(made: Subscription, at: ReadContext, url_problem: Callable[[str], str
     elif not _is_web_address(made.url):
         at.wrong("url", "is missing or wrong; expected http://HOST/… or https://HOST/…, without a user's name")
     elif url_problem is not None and (problem := url_problem(made.url)):
-        at.wrong("url", f"is denied: {problem}")
+        at.wrong("url", Sentence("is denied: {denied}", denied=problem))
     if made.secret is not None and is_sealed(made.secret):
         at.wrong("secret", _SEALED)
     elif made.secret is not None:
@@ -207,7 +207,14 @@ def _check(made: Subscription, at: ReadContext, url_problem: Callable[[str], str
         check_type(word, at, "types")
     patterns = sum(is_pattern(each) for each in made.tasks)
     if patterns > MOST_PATTERNS:
-        at.wrong("tasks", f"has {patterns} patterns; expected at most {MOST_PATTERNS} texts with *, ? or [ in them")
+        at.wrong(
+            "tasks",
+            Sentence(
+                "has {count} patterns; expected at most {most} texts with *, ? or [ in them",
+                count=patterns,
+                most=MOST_PATTERNS,
+            ),
+        )
 
 
 def _is_web_address(url: str) -> bool:
@@ -359,7 +366,9 @@ class Subscriptions:
         if not held.subscription.active:
             raise InvalidState(Sentence("subscription {name} is not active; activate it first", name=repr(name)))
         if held.state.pending >= 2 * WINDOW:
-            raise InvalidState(f"{held.state.pending} deliveries wait already; wait until some of them are made")
+            raise InvalidState(
+                Sentence("{count} deliveries wait already; wait until some of them are made", count=held.state.pending)
+            )
         made = await self._store.replay_delivery(name, delivery_id)
         if made is None:
             raise NotFound(f"subscription {name!r} has no delivery {delivery_id}")

@@ -40,7 +40,9 @@ async def show(ctx: PageContext) -> Response:
     if alerts is None:
         return section(ctx, "alerts", is_kept=False)
     channel = ctx.query.get("channel")
-    deliveries = await alerts.deliveries(limit=_SIZE, before=ctx.number("before", 17), channel=channel)
+    deliveries = await alerts.deliveries(
+        limit=_SIZE, before=ctx.number("before", 17), channel=channel, lang=ctx.words.lang
+    )
     return section(
         ctx,
         "alerts",

@@ -66,15 +66,15 @@ def view(ctx: PageContext, operation: BulkOperation) -> dict[str, Any]:
 def said(ctx: PageContext, operation: BulkOperation, act: str) -> str:
     """`209 of 210 paused, 1 skipped: already in that state (1)`; while it is under way, without the verb."""
     total = f"{max(operation.total, operation.done + operation.skipped)}{'+' if operation.total_is_least else ''}"
-    is_over = operation.status is not BulkStatus.RUNNING
+    is_over, marks = operation.status is not BulkStatus.RUNNING, ctx.words.marks
     text = ctx.words(f"bulk.end_{act}" if is_over else "bulk.so_far", n=operation.done, total=total)
     if operation.skipped:
         whys = sorted(operation.reasons.items(), key=lambda each: -each[1])
-        listed = ", ".join(f"{ctx.words(f'bulk.why_{why}')} ({count})" for why, count in whys)
-        text += f", {ctx.words('bulk.left_some', n=operation.skipped, why=listed)}"
+        listed = marks.item.join(ctx.words(f"bulk.why_{why}") + marks.aside.format(count) for why, count in whys)
+        text += marks.comma + ctx.words("bulk.left_some", n=operation.skipped, why=listed)
     if operation.status is BulkStatus.CANCELED:
-        return f"{ctx.words('bulk.stopped')}. {text}"
-    return text if operation.error is None else f"{text}. {ctx.words('bulk.broke', why=operation.error)}"
+        return f"{ctx.words('bulk.stopped')}{marks.stop}{text}"
+    return text if operation.error is None else f"{text}{marks.stop}{ctx.words('bulk.broke', why=operation.error)}"
 
 
 def _text(value: Any) -> str:

@@ -29,7 +29,7 @@ from noonbell.policy.calendar import placement_under
 from noonbell.policy.quiet import quiet_at
 from noonbell.policy.slot_history import VersionSpan
 from noonbell.service.explain_findings import SlotFinding
-from noonbell.service.explain_words import TIMES
+from noonbell.service.explain_words import TIMES, code_words
 from noonbell.service.translation import FailureFact
 from noonbell.web import i18n, render
 from noonbell.web.charts import badge
@@ -89,7 +89,7 @@ def _word(ctx: PageContext, name: str, value: Any, here: int | None) -> Markup |
         if value == here:
             return Markup('<span class="mono">{}</span>').format(value)
         return Markup('<a class="mono" href="{}">{}</a>').format(ctx.url(f"/runs/{value}"), value)
-    return str(value)
+    return code_words(name, value, ctx.words)
 
 
 BY_CODE: Final = {401: "credentials", 403: "credentials", 404: "not_there", 410: "not_there", 429: "too_many"}

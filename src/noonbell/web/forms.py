@@ -19,6 +19,7 @@ from noonbell.errors import AlreadyExists, InvalidArgument, InvalidJson, Noonbel
 from noonbell.fields import StructField, StructKind, brief, kinds, meta, table
 from noonbell.fields.problems import Problems
 from noonbell.json_text import decode, decoded
+from noonbell.service.translation import counted, recognized
 from noonbell.web.context import as_json
 
 TypedMoment = Annotated[Instant, meta(moment=True, minutes=True)]
@@ -202,6 +203,8 @@ _INLINE: Final = 8_000
 _PROCESSOR_SECONDS = 10
 _DEADLINE: Final = 30.0
 """Seconds: for a process that gets no processor time."""
+_OF_YAML: Final = ("is neither YAML nor JSON: {error}", "line {line}: {key} stands here twice; keep one")
+"""Templates of what `yaml_text` says is wrong, which knows no Sentence."""
 _turns = asyncio.Semaphore(2)
 """Texts that are read at once; the others wait."""
 
@@ -209,14 +212,16 @@ _turns = asyncio.Semaphore(2)
 async def read_yaml(text: str, most: int) -> Any:
     """What the text says, as JSON has it. InvalidArgument says what is wrong with it."""
     if len(text) > most:
-        raise InvalidArgument(f"has {len(text):,} characters; expected {most:,} at most")
+        raise InvalidArgument(
+            Sentence("has {count} characters; expected {most} at most", count=counted(len(text)), most=counted(most))
+        )
     try:
         found = yaml_text.to_json(text).encode() if len(text) <= _INLINE else await _read_aside(text)
         return await decoded(found)
     except InvalidJson as error:
-        raise InvalidArgument(error.message) from None
+        raise InvalidArgument(error.sentence) from None
     except ValueError as error:
-        raise InvalidArgument(str(error)) from None
+        raise InvalidArgument(recognized(str(error), _OF_YAML)) from None
 
 
 async def write_yaml(made: Callable[[], Any], width: int) -> str:

@@ -38,7 +38,7 @@ from starlette.routing import Route
 from noonbell.alerts.wording import said_in_words
 from noonbell.errors import ScheduleError
 from noonbell.model.failure_text import SAID
-from noonbell.service.translation import LANGUAGES, Translator, counted, failure_words, problem_words
+from noonbell.service.translation import LANGUAGES, Translator, counted, exchange_words, failure_words, problem_words
 from noonbell.version import __version__
 from noonbell.web import i18n, recent
 from noonbell.web.charts import badge, icon, mark_of, tone_of, word_of
@@ -121,6 +121,7 @@ def _parts(ctx: PageContext) -> dict[str, Any]:
         "plain": lambda value: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False),
         "failure": lambda run: headline(failure_words(run.error_message, run.error_details, words)),
         "delivery_said": lambda told: failure_words(told["error"], {SAID: told["said"]}, words),
+        "exchange_said": lambda error: exchange_words(error, words),
         "alert_said": lambda alert: said_in_words(alert["code"], alert["facts"], alert["message"], words),
         "said_of": lambda finding: recent.finding_text(finding, words),
         "flash": ctx.take_flash(),

@@ -61,7 +61,9 @@ async def _acts(ctx: PageContext, verb: str, name: str) -> list[dict[str, Any]]:
 
 def _act(ctx: PageContext, verb: str, task: Task) -> dict[str, Any]:
     path = {"run": "trigger", "pause": "disable", "resume": "enable"}[verb]
-    return _choice(ctx, "act", f"{ctx.words(f'act.{verb}')}: {task.name}", post=f"/tasks/{task.id}/{path}")
+    return _choice(
+        ctx, "act", f"{ctx.words(f'act.{verb}')}{ctx.words.marks.colon}{task.name}", post=f"/tasks/{task.id}/{path}"
+    )
 
 
 async def _run(ctx: PageContext, text: str) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound
+from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound, Sentence
 from noonbell.fields import table
 from noonbell.model.access import Role
 from noonbell.model.subscription import WebhookStatus
@@ -80,7 +80,7 @@ async def show_delivery(ctx: PageContext) -> Response:
 def _delivery_id(ctx: PageContext) -> int:
     text = ctx.piece("delivery_id")
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise NotFound(f"there is no delivery {text[:60]!r}")
+        raise NotFound(Sentence("there is no delivery {delivery}", delivery=repr(text[:60])))
     return int(text)
 
 

@@ -197,7 +197,7 @@ async def previewed(ctx: PageContext, fields: Mapping[str, str], task: Task | No
         view["preview_zone"] = asked["timezone"]
         view["preview"] = await ctx.services.previews.of(asked, ctx.words.lang)
     except InvalidArgument as error:
-        view["preview_problem"] = reduce(both, error.sentences.values()) if error.sentences else error.message
+        view["preview_problem"] = reduce(both, error.sentences.values()) if error.sentences else error.sentence
         return view
     view["dialect"] = "" if schedule is None else dialect_of(schedule)
     fires = view["preview"]["next_fires"]
@@ -370,7 +370,7 @@ async def _conflict(
 
 async def _refused(ctx: PageContext, fields: Mapping[str, str], task: Task | None, error: Any) -> Response:
     if "yaml" in fields:
-        told = error if isinstance(error, InvalidArgument) else InvalidArgument(error.message)
+        told = error if isinstance(error, InvalidArgument) else InvalidArgument(error.sentence)
         return yaml_page(ctx, fields["yaml"], fields, task, told)
     return await form(ctx, fields, task, _problems(ctx, fields, error))
 
@@ -477,7 +477,7 @@ async def fields_from(ctx: PageContext, text: str, task: Task | None) -> dict[st
 def yaml_page(
     ctx: PageContext, text: str, fields: Mapping[str, str], task: Task | None, error: InvalidArgument | None = None
 ) -> Response:
-    problems = {} if error is None else error.sentences or {"": error.message}
+    problems = {} if error is None else error.sentences or {"": error.sentence}
     return ctx.page(
         "task_yaml.html",
         200 if error is None else 400,
@@ -498,7 +498,7 @@ async def read_task(text: str) -> dict[str, Any]:
     try:
         told = await read_yaml(text, _MOST)
     except InvalidArgument as error:
-        raise InvalidArgument.field("yaml", error.message) from None
+        raise InvalidArgument.field("yaml", error.sentence) from None
     if isinstance(told, dict) and set(told) == {"tasks"}:
         listed = told["tasks"]
         told = listed[0] if isinstance(listed, list) and len(listed) == 1 else None

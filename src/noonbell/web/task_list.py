@@ -360,7 +360,7 @@ async def declared_in(text: str) -> list[dict[str, Any]]:
     try:
         document = await read_yaml(text, _LONGEST)
     except InvalidArgument as error:
-        raise InvalidArgument(f"the text {error.message}") from None
+        raise InvalidArgument(Sentence("the text {problem}", problem=error.sentence)) from None
     listed = document.get("tasks") if isinstance(document, dict) and set(document) == {"tasks"} else None
     if not isinstance(listed, list) or not all(isinstance(task, dict) for task in listed):
         raise InvalidArgument("expected `tasks:` with a list of tasks")

@@ -301,7 +301,7 @@ def _wanted(given: dict[str, str]) -> dict[str, Any]:
         try:
             wanted["payload"] = read_json(given["payload"])
         except InvalidJson as error:
-            raise InvalidArgument.field("payload", error.message) from None
+            raise InvalidArgument.field("payload", error.sentence) from None
     return wanted
 
 

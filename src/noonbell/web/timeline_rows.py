@@ -180,8 +180,9 @@ class Teller:
 
     def several(self, some: Sequence[Happening]) -> str:
         counts = Counter(word_of(each.status, self.words) for each in some)
-        said = ", ".join(f"{word} {count}" for word, count in counts.most_common())
-        return f"{self.clock(some[0].at)} – {self.clock(some[-1].at)}: {said}"
+        marks = self.words.marks
+        said = marks.comma.join(f"{word} {count}" for word, count in counts.most_common())
+        return f"{self.clock(some[0].at)} – {self.clock(some[-1].at)}{marks.colon}{said}"
 
 
 def happenings(lane: Lane, now: Instant) -> list[Happening]:

@@ -38,7 +38,7 @@ async def test_the_form_offers_the_names_in_the_language_of_the_reader():
     async with serving("memory://", executor=KNOWN) as api:
         page = await api.good("GET", "//tasks/new", headers={"Accept": "text/html", "Accept-Language": "zh"})
         assert '<option value="service://billing/">' in page
-        assert "设置中已有的服务：billing, inside" in page
+        assert "设置中已有的服务：billing、inside" in page
         sent = {"name": "f", "kind": "http", "http_method": "GET", "target_url": "service://bill/x", "when": "none"}
         refused = await api.call("POST", "//tasks/new", data=sent, headers={"Sec-Fetch-Site": "same-origin"})
         assert refused.status == 400

@@ -135,7 +135,7 @@ async def test_what_is_wrong_with_a_form_is_told_in_chinese(api):
     chinese = {"accept-language": "zh-CN"}
     status, _, text = await post(api, "/tasks/new", WRONG, **chinese)
     summary = text.split('id="problems"')[1].split("</section>")[0]
-    said = re.findall(r"<a href=\"#f-([a-z_]+)\">[^<]*</a>:(.*?)</li>", summary)
+    said = re.findall(r"<a href=\"#f-([a-z_]+)\">[^<]*</a>：(.*?)</li>", summary)
     assert status == 400
     assert {name for name, _ in said} >= {"headers", "labels", "max_concurrency"}
     assert [problem for _, problem in said if ENGLISH.search(problem)] == []
@@ -163,11 +163,11 @@ async def test_why_an_action_is_refused_is_told_in_chinese(api):
     chinese = {"accept-language": "zh-CN"}
     run = await api.trigger(await api.create(name="waits"))
     status, _, text = await post(api, f"/runs/{run}/retry", **chinese)
-    assert (status, f"执行 {run} 的状态为 SCHEDULED；只有已结束的执行才能重试" in text) == (409, True)
+    assert (status, f"执行 {run} 的状态为“等待中”；只有已结束的执行才能重试" in text) == (409, True)
     told = await api.call(
         "POST", f"//runs/{run}/retry", headers={"origin": api.root, "accept": "application/json", **chinese}
     )
-    assert told.body["error"] == f"执行 {run} 的状态为 SCHEDULED；只有已结束的执行才能重试"
+    assert told.body["error"] == f"执行 {run} 的状态为“等待中”；只有已结束的执行才能重试"
     for path, words in (("/runs/1", "该执行不存在"), ("/tasks/99", "没有该任务"), ("/calendars/x", "没有日历 'x'")):
         told = await api.call("GET", f"/{path}", headers={**HTML, **chinese})
         assert (told.status, words in as_read(told.text)) == (404, True), path

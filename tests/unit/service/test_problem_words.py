@@ -76,6 +76,35 @@ def test_what_a_form_can_show_is_in_the_chinese_catalogue():
     assert sorted(found - set(KNOWN)) == []
 
 
+def test_what_a_field_is_found_to_have_is_in_the_chinese_catalogue():
+    """Functions that say what is wrong with a value of a form: a plain text, or a Sentence where it has facts."""
+    plain: set[str] = set()
+    formatted: list[str] = []
+    for place in FORMS:
+        for path in sorted((ROOM / place).rglob("*.py") if (ROOM / place).is_dir() else [ROOM / place]):
+            for function in ast.walk(ast.parse(path.read_text())):
+                if isinstance(function, ast.FunctionDef) and function.name.endswith("_problem"):
+                    returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+                    plain |= {text for value in returned for text in texts(value)} - {""}
+                    formatted += [f"{path.name}: {ast.unparse(value)}" for value in returned if is_formatted(value)]
+    assert len(plain) > 20
+    assert sorted(plain - set(KNOWN)) == []
+    assert formatted == [_LIBRARY_S]
+
+
+_LIBRARY_S = (
+    """target_fields.py: f"is wrong; expected {' or '.join((f'{scheme}://' for scheme in schemes))}, {error}\""""
+)
+"""What a library says of an address."""
+
+
+def is_formatted(value: ast.expr | None) -> bool:
+    return value is not None and any(
+        isinstance(each, ast.JoinedStr)
+        for each in (value, *((value.body, value.orelse) if isinstance(value, ast.IfExp) else ()))
+    )
+
+
 def test_every_sentence_is_in_the_chinese_catalogue():
     """They are made for pages; a plain text does for what only callers of the API read."""
     found = {

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from noonbell.clock import Instant
 from noonbell.engine import failpoint
-from noonbell.errors import InvalidState, NoonbellError
+from noonbell.errors import InvalidState, NoonbellError, Sentence, both
 from noonbell.model.call import CALL_TYPE
 from noonbell.model.request import KeptReason
 from noonbell.model.rollup import Scope
@@ -371,8 +371,8 @@ def delete_all(
 
 def _check_deletable(task: Task) -> None:
     if task.id > SYSTEM_TASK_IDS:
-        more = "" if task.spec.job_type == CALL_TYPE else "; disable it instead"
-        raise InvalidState(f"task {task.name!r} is built in and cannot be deleted{more}")
+        said = Sentence("task {task} is built in and cannot be deleted", task=repr(task.name))
+        raise InvalidState(said if task.spec.job_type == CALL_TYPE else both(said, "disable it instead"))
 
 
 def _delete(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noonbell.errors import InvalidState
+from noonbell.errors import InvalidState, Sentence
 from noonbell.model.view import SavedView, ViewedList
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.statement import Fetch, Now, Work, delete, insert, update
@@ -26,7 +26,11 @@ def save_view(
     else:
         ((count,),) = yield Fetch("select count(*) from saved_views where room = :room", {"room": of})
         if count >= most:
-            raise InvalidState(f"there are {most} saved views of {of}, and no more can be; remove one first")
+            raise InvalidState(
+                Sentence(
+                    "there are {most} saved views of {list}, and no more can be; remove one first", most=most, list=of
+                )
+            )
         yield insert("saved_views", **key, query=query, saved_by=by, saved_at=now)
     return SavedView(list=of, name=name, query=query, saved_by=by, saved_at=now)
 
