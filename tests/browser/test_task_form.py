@@ -34,7 +34,7 @@ async def test_words_that_cron_has_no_even_expression_for_become_an_interval_in_
     await page.get_by_label("Cron 表达式").fill("每45分钟")
     await page.get_by_role("button", name="采用").click()
     await expect(page.get_by_label("每隔", exact=True)).to_have_value("45")
-    await expect(page.get_by_label("每隔 …")).to_be_checked()
+    await expect(page.get_by_label("每隔…")).to_be_checked()
     await expect(page.locator("#preview .sentence")).to_contain_text("45 分钟")
 
 

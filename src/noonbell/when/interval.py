@@ -174,7 +174,7 @@ def _english(every: int, unit: str, fixed_delay: bool) -> str:
 
 def _chinese(every: int, unit: str, fixed_delay: bool) -> str:
     if fixed_delay:
-        return f"上一次运行结束后 {every} {words_zh.UNITS[unit]}"
+        return f"上一次执行结束后 {every} {words_zh.UNITS[unit]}"
     return words_zh.every(every, unit)
 
 

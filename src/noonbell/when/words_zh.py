@@ -14,7 +14,9 @@ _WORKDAYS = 0b0111110
 
 def cron(fields: Sequence[CronField], both_days: bool) -> str:
     shape = time_shape(fields)
-    days = _days(fields, both_days, isinstance(shape, Times))
+    days = _days(
+        fields, both_days, isinstance(shape, Times) or (isinstance(shape, TimeParts) and shape.hour is not None)
+    )
     return f"{days}{'' if not days or days.endswith('）') else ' '}{_time(shape)}"
 
 
@@ -88,7 +90,8 @@ def _days(fields: Sequence[CronField], both_days: bool, daily: bool) -> str:
         return _after(months or "每月", _dates(day))
     if told == [weekday]:
         monthly = "" if months or weekday.is_plain else "每月"
-        return _after(months + monthly, _each(weekday))
+        named = _each(weekday)
+        return _after(months + monthly, f"的{named}" if months and named == "工作日" else named)
     return _after(months, "每天") if daily else months
 
 

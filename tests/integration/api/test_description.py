@@ -232,7 +232,7 @@ async def test_the_page_is_built_once_for_each_language(quick_api: Api, monkeypa
         return build(document, words)
 
     monkeypatch.setattr(openapi, "page", counted)
-    for lang, word in (("en", "Back to the dashboard"), ("zh-CN", "返回仪表盘"), ("en-GB", "Back to the dashboard")):
+    for lang, word in (("en", "Back to the dashboard"), ("zh-CN", "返回控制台"), ("en-GB", "Back to the dashboard")):
         told = await quick_api.call("GET", "//docs", headers={"accept-language": lang})
         assert word in told.text
     chosen = {"accept-language": "en", "cookie": "noonbell_lang=zh"}

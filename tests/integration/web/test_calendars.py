@@ -75,7 +75,7 @@ async def test_a_calendar_is_deleted_by_its_button(api: Any) -> None:
         ("en", "next_open_day", "moved from"),
         ("zh", "next_open_day", "移自"),
         ("en", "skip", "skipped: closed day"),
-        ("zh", "skip", "已跳过：这一天休息"),
+        ("zh", "skip", "已跳过：休息日"),
         ("en", "run", ""),
     ],
 )
@@ -91,7 +91,7 @@ async def test_the_preview_of_a_tasks_form_marks_what_its_calendar_does(
     assert told.status == 200
     text = as_read(told.text)
     assert text.count("<li>") == 5
-    marks = {each: text.count(each) for each in ("moved from", "移自", "skipped: closed day", "已跳过：这一天休息")}
+    marks = {each: text.count(each) for each in ("moved from", "移自", "skipped: closed day", "已跳过：休息日")}
     assert marks == {each: 5 if each == mark else 0 for each in marks}
     assert ("-01-02T09:00:00" in text) is (when_closed == "next_open_day")
 

@@ -102,7 +102,7 @@ async def test_a_callback_that_is_too_long_for_the_page_says_where_it_is(api: Ap
     assert "short" in text
     assert len(text) < 100_000
     assert "The body is 819 KB, too large to list. The API returns it:" in text
-    assert "正文有 819 KB" in await get(api, f"/runs/{run}?show=callback", "zh")
+    assert "请求体为 819 KB" in await get(api, f"/runs/{run}?show=callback", "zh")
     found = re.search(r"<code>[./]*(/api/v1)?([^<]*/callbacks\?[^<]*)</code>", text)
     assert found is not None, text[-3000:]
     (alone,) = (await api.good("GET", "/" + found[2].removeprefix("api/v1").lstrip("/")))["items"]

@@ -28,7 +28,7 @@ def test_every_finding_is_said_in_every_language(code):
 def test_a_finding_is_told_in_the_language_of_the_page_with_its_facts():
     found = finding("planner", CheckStatus.ILL, "planner_late", n=3, name="nightly", since="2026-11-15T02:00:00Z")
     told = finding_text(found, Translator("zh"))
-    assert told.check == "计划"
+    assert told.check == "调度进度"
     assert "3 个任务" in told.says
     assert "nightly" in told.says
     assert "noonbell serve" in told.fix

@@ -24,6 +24,22 @@ def test_no_text_reads_as_translated():
     assert odd == {}
 
 
+OTHER_WORDS = re.compile(
+    "时点|触发时刻|时间表|载荷|回填|通道|仪表盘|应答|存活|被计划|在计划|负责计划|开始延迟|请求正文|响应正文|更改|过滤|前置任务|您"
+)
+"""Chinese words for which the glossary has another one."""
+HALF_WIDTH = re.compile("[一-鿿](?:[,;!?()]|:(?! |哈希|值|分|[0-9])| …(?!；))|[一-鿿][A-Za-z0-9{]|[}A-Za-z0-9][一-鿿]")
+"""Punctuation of English after a Chinese character, and Chinese beside Latin without a space."""
+TIGHT = ("month.", "time.", "timeline.month")
+"""Stamps, which are compact."""
+
+
+def test_chinese_has_one_word_for_one_thing_and_its_own_punctuation():
+    found = {key: text for key, text in catalogue("zh").items() if not key.startswith(TIGHT)}
+    assert {key: text for key, text in found.items() if OTHER_WORDS.search(text)} == {}
+    assert {key: text for key, text in found.items() if HALF_WIDTH.search(text)} == {}
+
+
 @pytest.mark.parametrize(
     ("words", "waiting", "paused"), [(EN, "Waiting", "Paused"), (ZH, "等待中", "已暂停")], ids=["en", "zh"]
 )

@@ -34,7 +34,7 @@ def cron(expr, tz="Asia/Shanghai"):
         (
             "30 2 * 1 1-5",
             "At 02:30, Monday to Friday, in January, Asia/Shanghai",
-            "每年 1 月工作日 02:30（Asia/Shanghai）",
+            "每年 1 月的工作日 02:30（Asia/Shanghai）",
         ),
         (
             "0 9 * * 1-3,5",
@@ -108,12 +108,12 @@ def cron(expr, tz="Asia/Shanghai"):
         (
             "*/7 3 * * *",
             "At every 7th minute from 0 to 56 of hour 3, Asia/Shanghai",
-            "3 点的第 0 至 56 分（步长 7）（Asia/Shanghai）",
+            "每天 3 点的第 0 至 56 分（步长 7）（Asia/Shanghai）",
         ),
         (
             "1,2,40-45 1,5 * 6-8 *",
             "At minutes 1, 2 and 40 to 45 of hours 1 and 5 from June to August, Asia/Shanghai",
-            "每年 6 至 8 月 1、5 点的第 1 至 2、40 至 45 分（Asia/Shanghai）",
+            "每年 6 至 8 月每天 1、5 点的第 1 至 2、40 至 45 分（Asia/Shanghai）",
         ),
         ("0 0 1-31 * MON", "At 00:00 every day, Asia/Shanghai", "每天 00:00（Asia/Shanghai）"),
         ("0 0 13 * 0-6", "At 00:00 every day, Asia/Shanghai", "每天 00:00（Asia/Shanghai）"),
@@ -138,7 +138,7 @@ def test_cron_in_words(expr, english, chinese):
         (
             {"type": "interval", "every": 1, "unit": "day", "mode": "fixed_delay"},
             "1 day after the end of the run before",
-            "上一次运行结束后 1 天",
+            "上一次执行结束后 1 天",
         ),
         (
             {"type": "weekly", "weekday": 0, "time": "02:30"},
