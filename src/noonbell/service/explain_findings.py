@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from noonbell.clock import SECOND, Instant, instant_of, slot_of
+from noonbell.fields.kinds import read_moment
 from noonbell.model.account import InstallationPause, Outage, Wait
 from noonbell.model.calendar import QuietAction
 from noonbell.model.call import CALL_TYPE
@@ -217,7 +218,8 @@ def _named(missing: Mapping[str, str | None]) -> str:
 
 
 def _waited(run: Run, details: Mapping[str, Any]) -> float:
-    return (run.created_at - int(details.get("since") or run.created_at)) / SECOND
+    since = details.get("since", run.created_at)
+    return (run.created_at - (since if isinstance(since, int) else read_moment(since))) / SECOND
 
 
 def canceled(run: Run, details: Mapping[str, Any]) -> SlotFinding:

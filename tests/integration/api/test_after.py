@@ -8,6 +8,7 @@ import pytest
 
 from integration.api.serving import JOB, Api
 from noonbell.clock import SECOND, Instant, rfc3339
+from noonbell.fields.kinds import read_moment
 from noonbell.model.request import ClaimRequest, Publication
 from noonbell.model.run import Origin, RunStatus, Settlement, Transition
 
@@ -226,7 +227,12 @@ async def test_explain_names_what_was_missing(quick_api: Api):
         pass
     cause, message = await explained(quick_api, load, at=AT)
     assert cause == "upstream_missing"
-    assert "clean did not end as required" in message
+    assert "clean did not end as required within" in message
+    (skipped,) = (await quick_api.good("GET", f"/tasks/{load}/runs"))["items"]
+    details = skipped["error_details"]
+    assert details == {"missing": {"clean": None}, "since": rfc3339(read_moment(details["since"]))}
+    waited = read_moment(skipped["created_at"]) - read_moment(details["since"])
+    assert f"within {round(waited / SECOND)} s" in message
 
 
 async def test_explain_says_that_a_change_of_after_ended_the_wait(quick_api: Api):

@@ -34,7 +34,7 @@ from typing import Any
 
 import msgspec
 
-from noonbell.clock import Instant
+from noonbell.clock import Instant, rfc3339
 from noonbell.engine import failpoint
 from noonbell.errors import ScheduleError
 from noonbell.model.access import AuditAction
@@ -206,7 +206,7 @@ def _join_details(q: Dialect, cache: TaskView, late: Sequence[tuple[Join, Task]]
     for (join, task), after in zip(late, waited, strict=True):
         left = {} if after is None else policy.missing(after, join.arrivals)
         named = {names[id_].task.name if id_ in names else str(id_): status for id_, status in left.items()}
-        told: dict[str, Any] = {"missing": named, "since": join.first_at}
+        told: dict[str, Any] = {"missing": named, "since": rfc3339(join.first_at)}
         said.append(told if after == task.spec.after else {**told, "changed": True})
     return said
 
