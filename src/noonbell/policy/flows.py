@@ -22,7 +22,7 @@ from noonbell.model.flow import OPEN_STEP, StepReason, StepState, StepStatus
 from noonbell.model.run import SUCCEEDED, RunId, RunStatus
 from noonbell.model.target_kind import HTTP
 from noonbell.model.task import MOST_ITEMS, Step, StepOn
-from noonbell.policy import expressions, placeholders
+from noonbell.policy import expressions, placeholders, value_path
 from noonbell.policy.expressions import Expression
 from noonbell.policy.value_path import InputError, ValuePath, kind_of
 
@@ -173,8 +173,9 @@ def problems(steps: Sequence[Step]) -> Iterator[tuple[int, str, str]]:
         yield known[cycle[0]], "needs", f"go round in a circle: {' → '.join(cycle)}"
     # Where it is not known which steps come before which, any may be read: what else is wrong is told all the same.
     befores = _before(steps) if is_sound else [known.keys()] * len(steps)
+    lists = {step.id for step in steps if step.foreach is not None}
     for index, (step, before) in enumerate(zip(steps, befores, strict=True)):
-        for name, problem in _own_problems(step, before):
+        for name, problem in (*_own_problems(step, before), *_results_of_lists(step, lists)):
             yield index, name, problem
 
 
@@ -248,6 +249,24 @@ def _own_problems(step: Step, before: Collection[str]) -> Iterator[tuple[str, st
             placeholders.check_http_text(text, steps=before, has_item=has_item)
         except InvalidArgument as error:
             yield name, error.message
+
+
+def _results_of_lists(step: Step, lists: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Where it reads the `result` of a `foreach`, which would always be null."""
+    read = {"when": _named_by(step.when), "foreach": _named(step.foreach), "payload": _named(step.payload)}
+    read |= {name: _named(text, placeholders.HTTP_ROOTS) for name, text in http_texts(step)}
+    for name, paths in read.items():
+        wrong = next((path for path in paths if path.field == "result" and path.step in lists), None)
+        if wrong is not None:
+            found = f"step {wrong.step} has a foreach: steps.{wrong.step}.results has what its items came to"
+            yield name, f"{value_path.quoted(wrong)} is unknown; {found}"
+
+
+def _named_by(when: str | None) -> Iterable[ValuePath]:
+    try:
+        return () if when is None else sorted(expressions.parse(when).paths, key=lambda path: path.text)
+    except InvalidArgument:
+        return ()  # named already
 
 
 def _foreach_problems(foreach: Any, before: Collection[str]) -> Iterator[tuple[str, str]]:

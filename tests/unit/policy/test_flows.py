@@ -84,6 +84,25 @@ def test_what_does_not_fit_together_is_named(steps: list[Step], expected: list[s
         assert found == expected
 
 
+def test_a_foreach_has_results_and_no_result():
+    readers = [
+        step("b", "a", when="steps.a.result == 1"),
+        step("c", "a", foreach="{{ steps.a.result }}"),
+        step("d", "a", payload={"x": ["{{ steps.a.result.files }}", "{{ item }}"]}, foreach=[1]),
+        step("e", "a", target_url="http://svc/{{ steps.a.result }}", headers={"X-A": "{{ steps.a.result }}"}),
+        step("f", "a", payload=["{{ steps.a.results }}", "{{ steps.a.total }}", "{{ steps.a.status }}"]),
+    ]
+    said = "is unknown; step a has a foreach: steps.a.results has what its items came to"
+    assert problems(step("a", foreach=[1]), *readers) == [
+        f"1.when steps.a.result {said}",
+        f"2.foreach steps.a.result {said}",
+        f"3.payload steps.a.result.files {said}",
+        f"4.target_url steps.a.result {said}",
+        f"4.headers.X-A steps.a.result {said}",
+    ]
+    assert problems(step("a"), *readers) == []
+
+
 @pytest.mark.parametrize(
     ("fields", "name", "part"),
     [
