@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from noonbell.errors import InvalidArgument
+from noonbell.errors import InvalidArgument, Sentence, both
 from noonbell.policy import value_path
 from noonbell.policy.value_path import InputError, ValuePath, clipped, kind_of
 
@@ -36,7 +36,7 @@ class ExpressionError(InvalidArgument):
     """The text is no expression. `position` is where, counted in characters from 0."""
 
     def __init__(self, problem: str, position: int) -> None:
-        super().__init__(f"{problem} (at position {position})")
+        super().__init__(Sentence("{problem} (at position {position})", problem=problem, position=position))
         self.position = position
 
 
@@ -63,7 +63,8 @@ class Expression:
 def parse(text: str) -> Expression:
     """The expression; ExpressionError if the text is none."""
     if len(text) > LONGEST:
-        raise ExpressionError(f"has {len(text)} characters; expected at most {LONGEST}", LONGEST)
+        said = Sentence("has {count} characters; expected at most {most}", count=len(text), most=LONGEST)
+        raise ExpressionError(said, LONGEST)
     if not text.strip():
         raise ExpressionError("is empty; expected a condition such as steps.extract.result.count > 0", 0)
     return _parse_cached(text)
@@ -135,20 +136,23 @@ def _token(text: str, at: int) -> _Token:
         if sign in _OPERATORS:
             return _Token(sign, at, at + len(sign))
         if sign in _WRONG:
-            raise ExpressionError(f"{sign!r} is unknown; {_WRONG[sign]}", at)
+            raise ExpressionError(Sentence("{value} is unknown; {problem}", value=repr(sign), problem=_WRONG[sign]), at)
     if first == ".":
         raise ExpressionError("'.' stands alone; expected a name before and after it, or a digit before it", at)
-    raise ExpressionError(f"the character {first!r} is unknown; expected {_VALUE}", at)
+    said = Sentence("the character {value} is unknown; expected {what}", value=repr(first), what=_VALUE)
+    raise ExpressionError(said, at)
 
 
 def _number_token(text: str, found: re.Match[str]) -> _Token:
     written, start, end = found[0], found.start(), found.end()
     if _WORD_AHEAD.match(text, end):
-        raise ExpressionError(f"{clipped(text[start : end + 1])!r} is no number; expected one such as 3 or 0.5", start)
+        wrong = repr(clipped(text[start : end + 1]))
+        raise ExpressionError(Sentence("{value} is no number; expected one such as 3 or 0.5", value=wrong), start)
     is_whole = written.isdigit()
     value: int | float = int(written) if is_whole and len(written) <= 19 else float(written)
     if abs(value) > LARGEST if is_whole else not math.isfinite(value):
-        raise ExpressionError(f"{clipped(written)} is too large a number; expected one of at most 18 digits", start)
+        said = "{value} is too large a number; expected one of at most 18 digits"
+        raise ExpressionError(Sentence(said, value=clipped(written)), start)
     return _Token("value", start, end, value)
 
 
@@ -165,8 +169,9 @@ def _text_token(text: str, start: int) -> _Token:
             parts.append(_ESCAPES[escape])
             at += 2
         else:
-            raise ExpressionError(f"{text[at : at + 2]!r} is no escape; expected \\\\, \\\", \\', \\n, \\r or \\t", at)
-    raise ExpressionError(f"the text is never closed; expected {quote}", start)
+            said = "{value} is no escape; expected \\\\, \\\", \\', \\n, \\r or \\t"
+            raise ExpressionError(Sentence(said, value=repr(text[at : at + 2])), at)
+    raise ExpressionError(Sentence("the text is never closed; expected {quote}", quote=quote), start)
 
 
 def _name_token(text: str, start: int, path: ValuePath, end: int) -> _Token:
@@ -178,13 +183,13 @@ def _name_token(text: str, start: int, path: ValuePath, end: int) -> _Token:
     if word == "is":
         raise ExpressionError("'is' is unknown; expected ==", start)
     if path.root not in ROOTS:
-        hint = f"; expected '{word.lower()}'" if word.lower() in _WORDS else f"; expected {', '.join(ROOTS)} or a value"
-        raise ExpressionError(f"{clipped(path.root)!r} is unknown{hint}", start)
+        expected = f"'{word.lower()}'" if word.lower() in _WORDS else "steps, payload, slot or a value"
+        said = "{value} is unknown; expected {what}"
+        raise ExpressionError(Sentence(said, value=repr(clipped(path.root)), what=expected), start)
     ahead = text[end : end + 1]
     if ahead == "(":
-        raise ExpressionError(
-            f"{value_path.quoted(path)} is called; nothing can be called here, expected an operator", end
-        )
+        said = "{name} is called; nothing can be called here, expected an operator"
+        raise ExpressionError(Sentence(said, name=value_path.quoted(path)), end)
     if ahead == ".":
         raise ExpressionError("expected a name or a number after the dot", end + 1)
     if ahead == "[":
@@ -192,7 +197,7 @@ def _name_token(text: str, start: int, path: ValuePath, end: int) -> _Token:
     problem = value_path.shape_problem(path)
     if problem is not None:
         if ahead == "-" and path.root == "steps":
-            problem += '; a step whose id has a dash is written steps["a-b"]'
+            problem = both(problem, 'a step whose id has a dash is written steps["a-b"]')
         raise ExpressionError(problem, start)
     return _Token("path", start, end, path)
 
@@ -490,13 +495,19 @@ class _Reader:
 
     def _close(self, sign: str, opened: _Token) -> None:
         if not self._takes(sign):
-            between = "',' or " if sign == "]" else ""
-            raise self._refused(f"{between}{sign!r} for the {self._text[opened.start]!r} at position {opened.start}")
+            template = (
+                "',' or {sign} for the {opened} at position {at}"
+                if sign == "]"
+                else "{sign} for the {opened} at position {at}"
+            )
+            opening = repr(self._text[opened.start])
+            raise self._refused(Sentence(template, sign=repr(sign), opened=opening, at=opened.start))
 
     def _deeper(self, read: Callable[[], _Node]) -> _Node:
         self._depth += 1
         if self._depth > DEEPEST:
-            raise ExpressionError(f"is nested too deep; expected at most {DEEPEST} levels", self._start())
+            said = Sentence("is nested too deep; expected at most {most} levels", most=DEEPEST)
+            raise ExpressionError(said, self._start())
         node = read()
         self._depth -= 1
         return node
@@ -518,8 +529,10 @@ class _Reader:
 
     def _refused(self, expected: str) -> ExpressionError:
         token = self._list[self._at]
-        problem = "the condition ends too early" if token.kind == "end" else f"{self._shown(token)} cannot stand here"
-        return ExpressionError(f"{problem}; expected {expected}", token.start)
+        problem = "the condition ends too early"
+        if token.kind != "end":
+            problem = Sentence("{value} cannot stand here", value=self._shown(token))
+        return ExpressionError(Sentence("{problem}; expected {what}", problem=problem, what=expected), token.start)
 
 
 @lru_cache(maxsize=1024)

@@ -16,7 +16,7 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from noonbell.clock import Instant
-from noonbell.errors import InvalidArgument
+from noonbell.errors import InvalidArgument, Sentence
 from noonbell.model.broker import destination_field
 from noonbell.model.flow import OPEN_STEP, StepReason, StepState, StepStatus
 from noonbell.model.run import SUCCEEDED, RunId, RunStatus
@@ -155,22 +155,28 @@ def problems(steps: Sequence[Step]) -> Iterator[tuple[int, str, str]]:
     known: dict[str, int] = {}
     for index, step in enumerate(steps):
         if step.id in known:
-            yield index, "id", f"is {step.id!r}, and so is that of steps[{known[step.id]}]; each step has its own"
+            said = "is {name}, and so is that of steps[{index}]; each step has its own"
+            yield index, "id", Sentence(said, name=repr(step.id), index=known[step.id])
         known.setdefault(step.id, index)
     is_sound = len(known) == len(steps)
     for index, step in enumerate(steps):
         for need in step.needs:
             if need not in known:
                 is_sound = False
-                yield index, "needs", f"names {need!r}, which is no step; there are {_listed(known)}"
+                said = "names {name}, which is no step; there are {known}"
+                yield index, "needs", Sentence(said, name=repr(need), known=_listed(known))
         if len(set(step.needs)) < len(step.needs):
             twice = next(need for need, count in Counter(step.needs).items() if count > 1)
-            yield index, "needs", f"names {twice!r} more than once; expected each step once"
+            yield index, "needs", Sentence("names {name} more than once; expected each step once", name=repr(twice))
         if not step.needs and step.on not in (StepOn.SUCCESS, StepOn.ANY):
-            yield index, "on", f"is {step.on}, and the step needs no other; expected `needs` beside it"
+            yield (
+                index,
+                "on",
+                Sentence("is {value}, and the step needs no other; expected `needs` beside it", value=step.on),
+            )
     if is_sound and (cycle := _cycle(steps)):
         is_sound = False
-        yield known[cycle[0]], "needs", f"go round in a circle: {' → '.join(cycle)}"
+        yield known[cycle[0]], "needs", Sentence("go round in a circle: {way}", way=" → ".join(cycle))
     # Where it is not known which steps come before which, any may be read: what else is wrong is told all the same.
     befores = _before(steps) if is_sound else [known.keys()] * len(steps)
     lists = {step.id for step in steps if step.foreach is not None}
@@ -233,7 +239,7 @@ def _own_problems(step: Step, before: Collection[str]) -> Iterator[tuple[str, st
         try:
             paths = expressions.parse(step.when).paths
         except InvalidArgument as error:
-            yield "when", error.message
+            yield "when", error.sentence
         else:
             for path in sorted(paths, key=lambda path: path.text):
                 problem = placeholders.path_problem(path, steps=before)
@@ -248,7 +254,7 @@ def _own_problems(step: Step, before: Collection[str]) -> Iterator[tuple[str, st
         try:
             placeholders.check_http_text(text, steps=before, has_item=has_item)
         except InvalidArgument as error:
-            yield name, error.message
+            yield name, error.sentence
 
 
 def _results_of_lists(step: Step, lists: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -258,8 +264,8 @@ def _results_of_lists(step: Step, lists: Collection[str]) -> Iterator[tuple[str,
     for name, paths in read.items():
         wrong = next((path for path in paths if path.field == "result" and path.step in lists), None)
         if wrong is not None:
-            found = f"step {wrong.step} has a foreach: steps.{wrong.step}.results has what its items came to"
-            yield name, f"{value_path.quoted(wrong)} is unknown; {found}"
+            said = "{name} is unknown; step {step} has a foreach: steps.{step}.results has what its items came to"
+            yield name, Sentence(said, name=value_path.quoted(wrong), step=wrong.step)
 
 
 def _named_by(when: str | None) -> Iterable[ValuePath]:
@@ -273,7 +279,7 @@ def _foreach_problems(foreach: Any, before: Collection[str]) -> Iterator[tuple[s
     yield from placeholders.check(foreach, "foreach", steps=before, has_item=False).items()
     if isinstance(foreach, list | tuple):
         if len(foreach) > MOST_ITEMS:
-            yield "foreach", f"has {len(foreach)} items; expected at most {MOST_ITEMS}"
+            yield "foreach", Sentence("has {count} items; expected at most {most}", count=len(foreach), most=MOST_ITEMS)
     elif not isinstance(foreach, str) or not _is_placeholder(foreach):
         yield "foreach", "is neither a list nor one placeholder; expected such as {{ steps.extract.result.files }}"
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from noonbell.errors import InvalidArgument
+from noonbell.errors import InvalidArgument, Sentence
 from noonbell.json_text import DEEPEST, is_too_deep
 from noonbell.policy import value_path
 from noonbell.policy.value_path import InputError, ValuePath, clipped
@@ -46,7 +46,8 @@ def cut(text: str, known: Collection[str]) -> Pieces:
     for part in rest:
         inside, closing, after = part.partition("}}")
         if not closing:
-            raise InvalidArgument(f"'{{{{{inside[:40]}' is never closed; a placeholder is written {{{{name}}}}")
+            said = "{text} is never closed; a placeholder is written {example}"
+            raise InvalidArgument(Sentence(said, text=f"'{{{{{inside[:40]}'", example="{{name}}"))
         pieces += [_path(inside, known), after]
     return tuple(piece for piece in pieces if piece != "")
 
@@ -56,7 +57,8 @@ def _path(inside: str, known: Collection[str]) -> ValuePath:
     found = value_path.read(name, dashes=True)
     if found is None or found[1] != len(name) or found[0].root not in known:
         names = ", ".join(sorted(known))
-        raise InvalidArgument(f"unknown placeholder {{{{{inside[:40]}}}}}; there are {names} and payload.FIELD")
+        said = "unknown placeholder {text}; there are {names} and payload.FIELD"
+        raise InvalidArgument(Sentence(said, text=f"{{{{{inside[:40]}}}}}", names=names))
     problem = value_path.shape_problem(found[0])
     if problem is not None:
         raise InvalidArgument(problem)
@@ -90,7 +92,7 @@ def check(value: Any, where: str, *, steps: Collection[str], has_item: bool) -> 
         try:
             _check_text(text, ROOTS, steps, has_item)
         except InvalidArgument as error:
-            found[path] = error.message
+            found[path] = error.sentence
     return found
 
 
@@ -110,9 +112,10 @@ def path_problem(path: ValuePath, *, steps: Collection[str], has_item: bool = Fa
     """Why the path, of a placeholder or of a `when`, cannot be read in that step, if it cannot."""
     if path.step is not None and path.step not in steps:
         known = ", ".join(sorted(steps)[:10]) or "none"
-        return f"{value_path.quoted(path)} reads the step {clipped(path.step)!r}, which is none of those before it: {known}"
+        said = "{name} reads the step {step}, which is none of those before it: {known}"
+        return Sentence(said, name=value_path.quoted(path), step=repr(clipped(path.step)), known=known)
     if path.root == "item" and not has_item:
-        return f"{value_path.quoted(path)} is unknown; only a step with foreach has an item"
+        return Sentence("{name} is unknown; only a step with foreach has an item", name=value_path.quoted(path))
     return None
 
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from noonbell.errors import Sentence
+
 STEP_FIELDS: Final = ("status", "result", "total", "succeeded", "failed", "results")
 """What `steps.ID` has. The last four are those of a `foreach`; of any other step they tell of its one run."""
 
@@ -78,18 +80,19 @@ def read(text: str, start: int = 0, *, dashes: bool) -> tuple[ValuePath, int] | 
 def shape_problem(path: ValuePath) -> str | None:
     """Why no value can ever stand there, if none can."""
     if len(path.segments) > MOST_SEGMENTS:
-        return f"{quoted(path)} goes more than {MOST_SEGMENTS} levels deep"
+        return Sentence("{name} goes more than {most} levels deep", name=quoted(path), most=MOST_SEGMENTS)
     if path.segments and path.root not in _WITH_FIELDS:
-        return f"{quoted(path)} is unknown; {path.root} has no fields"
+        return Sentence("{name} is unknown; {root} has no fields", name=quoted(path), root=path.root)
     if path.root != "steps":
         return None
     if path.step is None:
-        return f"{quoted(path)} names no step; expected steps.ID.FIELD, as in steps.extract.result"
+        return Sentence("{name} names no step; expected steps.ID.FIELD, as in steps.extract.result", name=quoted(path))
     fields = ", ".join(STEP_FIELDS)
     if path.field is None:
-        return f"{quoted(path)} names no field of the step; expected one of {fields} after it"
+        said = "{name} names no field of the step; expected one of {fields} after it"
+        return Sentence(said, name=quoted(path), fields=fields)
     if path.field not in STEP_FIELDS:
-        return f"{quoted(path)} is unknown; a step has {fields}"
+        return Sentence("{name} is unknown; a step has {fields}", name=quoted(path), fields=fields)
     return None
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from string import Formatter
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,12 +16,14 @@ import pytest
 import noonbell
 from noonbell.alerts.channels import ChannelBody
 from noonbell.alerts.service import MuteWrite
+from noonbell.clock import Instant
 from noonbell.errors import InvalidArgument, Sentence, both
 from noonbell.fields import read, table
 from noonbell.model.alert import RuleBody
 from noonbell.model.task import Circuit, TaskSpec
 from noonbell.service.calendars import CalendarBody
 from noonbell.service.calls import CallBody
+from noonbell.service.task_fields import Rules, read_task
 from noonbell.service.translation import Translator, problem_words
 from noonbell.subscriptions.service import SubscriptionBody
 
@@ -28,6 +31,8 @@ ROOM = Path(noonbell.__file__).parent
 KNOWN: dict[str, str] = json.loads((ROOM / "service/locales/problems/zh.json").read_text())
 FORMS = (
     *("fields", "model", "when", "web", "subscriptions"),
+    *(f"policy/{name}.py" for name in ("flows", "placeholders", "value_path", "expressions")),
+    "stores/sql/joins.py",
     *(f"service/{name}_fields.py" for name in ("task", "target", "grpc")),
     *(f"service/{name}.py" for name in ("preview", "pauses", "publishing", "queues", "access", "calendars", "filters")),
     *(f"alerts/{name}.py" for name in ("channels", "apprise", "posting", "email", "telegram", "chat")),
@@ -133,6 +138,75 @@ def test_what_the_fields_of_a_form_expect_is_told_in_chinese(body: type[msgspec.
     for what in expectations(body, set()):
         problem = Sentence("is missing; expected {what}", what=what)
         assert re.search("[一-鿿]", problem_words(problem, Translator("zh"))), what
+
+
+CONDITIONS = (
+    *(
+        "",
+        "1 = 1",
+        "payload.x && 1",
+        "payload.x || 1",
+        "!payload.x",
+        "1 === 1",
+        "1 !== 1",
+        "1 <> 1",
+        "2 ** 3",
+        "1 // 2",
+        "1 := 2",
+    ),
+    *("1 => 2", "1 =< 2", "1 & 2", "1 | 2", "{}", "{{ payload.x }}", "1 }}", ".5", "payload.x ;", "1.", "0x1", "1e999"),
+    *(
+        "9" * 19,
+        r"'\q'",
+        "'abc",
+        "x == 1",
+        "NOT 1",
+        "len(payload)",
+        "payload()",
+        "payload.x is 1",
+        "payload.",
+        "payload[-1]",
+    ),
+    *("steps", "steps.a", "steps.a.x", "steps.a-b.result", "slot.x", "payload" + ".x" * 40, "steps.b.result == 1"),
+    *("1 < 2 < 3", "1 2", "1 not 2", "1 ==", ")", "(1", "[1", "1 not in", "(" * 30),
+)
+
+
+def wrong_flows() -> Iterator[list[dict[str, Any]]]:
+    a, b = {"id": "a", "job_type": "j"}, {"id": "b", "job_type": "j"}
+    yield from ([a, {**b, "needs": ["a"], "when": condition}] for condition in CONDITIONS)
+    yield from (
+        [{**a, "foreach": [1]}, {**b, "needs": ["a"], **more}]
+        for more in (
+            *(
+                {"payload": text}
+                for text in ("{{ x }}", "{{ item", "{{ item }}", "{{ steps.c.result }}", "{{ slot.x }}")
+            ),
+            *(
+                {"payload": text}
+                for text in ("{{ steps.a.result }}", "{{ steps.a }}", "{{ steps.a.x }}", "{{ steps }}")
+            ),
+            {"foreach": "text"},
+            {"foreach": [0] * 10_001},
+            {"max_parallel": 3},
+        )
+    )
+    yield from (
+        [a, a],
+        [a, {**b, "needs": ["c"]}],
+        [{**a, "needs": ["b"]}, {**b, "needs": ["a"]}],
+        [{**a, "on": "failure"}],
+    )
+
+
+@pytest.mark.parametrize("steps", list(wrong_flows()), ids=lambda steps: str(steps[-1])[:80])
+def test_what_is_wrong_with_a_flow_is_told_in_chinese(steps: list[dict[str, Any]]):
+    with pytest.raises(InvalidArgument) as raised:
+        read_task({"name": "n", "steps": steps}, Instant(0), Rules())
+    for problem in raised.value.sentences.values():
+        told = problem_words(problem, Translator("zh"))
+        assert re.search("[一-鿿]", told), problem
+        assert not re.search(r"\b(expected|unknown|is|the|cannot)\b", told.replace("'is'", "")), told
 
 
 def facts(text: str) -> set[str]:

@@ -478,15 +478,18 @@ def _resolved(
         name = upstream.task
         id_ = known.get(name) if isinstance(name, str) else name
         if name == spec.name:
-            problems[f"after.tasks[{index}].task"] = f"makes a cycle: {spec.name} → {spec.name}"
+            problems[f"after.tasks[{index}].task"] = Sentence("makes a cycle: {way}", way=f"{spec.name} → {spec.name}")
         elif id_ is None or id_ not in there:
-            problems[f"after.tasks[{index}].task"] = f"is {name!r}; there is no such task"
+            problems[f"after.tasks[{index}].task"] = Sentence("is {value}; there is no such task", value=repr(name))
         elif id_ in of_calls:
-            problems[f"after.tasks[{index}].task"] = (
-                f"is {name!r}, which is built in, for calls; expected another task: a call has a success_url and a failure_url"
+            problems[f"after.tasks[{index}].task"] = Sentence(
+                "is {value}, which is built in, for calls; expected another task: a call has a success_url and a failure_url",
+                value=repr(name),
             )
         elif id_ in found:
-            problems[f"after.tasks[{index}].task"] = f"is {name!r}, which is named already; expected each task once"
+            problems[f"after.tasks[{index}].task"] = Sentence(
+                "is {value}, which is named already; expected each task once", value=repr(name)
+            )
         else:
             found[id_] = msgspec.structs.replace(upstream, task=id_)
     if problems:
@@ -525,7 +528,7 @@ def refuse_cycles(
     known = {row[0]: row[1] for row in rows} | dict(names)
     place = next((f"{places[id_]}." for id_ in path if id_ in places), "") if places else ""
     way = " → ".join(known.get(id_, str(id_)) for id_ in path)
-    raise InvalidArgument.field(f"{place}after", f"makes a cycle: {way}")
+    raise InvalidArgument.field(f"{place}after", Sentence("makes a cycle: {way}", way=way))
 
 
 def save(q: Dialect, now: Instant, turned: Sequence[tuple[Task | None, Task]]) -> Work[None]:
