@@ -345,8 +345,12 @@ def _check_queue(kind: TargetKind, given: Mapping[str, Any], values: dict[str, A
 
 def _read_steps(given: Any, at: ReadContext, rules: Rules) -> tuple[Step, ...]:
     """The steps of a flow, each read as a task is, and then whether they fit together."""
+    what = f"a list of 1 to {MOST_STEPS} steps"
+    if given is None:
+        at.wrong("steps", Sentence("is missing; expected {what}", what=what))
+        return ()
     if not isinstance(given, list | tuple) or not 1 <= len(given) <= MOST_STEPS:
-        at.expected("steps", given, f"a list of 1 to {MOST_STEPS} steps")
+        at.expected("steps", given, what)
         return ()
     before = len(at.problems.found)
     steps = [_read_step(each, ReadContext(at.problems, f"steps[{index}]"), rules) for index, each in enumerate(given)]

@@ -126,7 +126,7 @@ def test_a_flow_may_name_the_queue_whose_workers_start_it(queue: str):
 def test_a_flow_without_steps_is_refused():
     with pytest.raises(InvalidArgument) as caught:
         read_task({"name": "x", "exec_type": "FLOW"}, NOW, RULES)
-    assert "steps" in caught.value.details
+    assert caught.value.details == {"steps": "is missing; expected a list of 1 to 1000 steps"}
 
 
 def test_the_secrets_of_steps_are_sealed_opened_and_masked():
