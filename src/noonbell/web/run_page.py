@@ -153,9 +153,7 @@ async def show_run(ctx: PageContext) -> Response:
         fan_out=parts if parts.items and not is_flow else None,
         flow=flow,
         newest_version=await newer_version(ctx, run) if is_flow else None,
-        errors={
-            part.id: headline(error_in(ctx, part).headline) for part in [*parts.items, *steps] if part.error_message
-        },
+        errors=_errors(ctx, [*parts.items, *steps]),
         icon_path=charts.PATHS.__getitem__,
         raw=value(shown(run)),
         idempotency_key=idempotency_key_of(run.id, run.scheduled_time, run.idempotency_key),
@@ -167,6 +165,11 @@ async def show_run(ctx: PageContext) -> Response:
         previous=await neighbours(ctx, run, "-id"),
         next=await neighbours(ctx, run, "id"),
     )
+
+
+def _errors(ctx: PageContext, runs: Sequence[Run]) -> dict[RunId, str]:
+    """What went wrong with each, in one line."""
+    return {run.id: headline(error_in(ctx, run).headline) for run in runs if run.error_message}
 
 
 async def _chosen_with_bodies(
