@@ -298,10 +298,11 @@ class Runs:
         """With what the runs of the first steps that failed say of it."""
         failed = [step.run_id for step in steps if step.status is StepStatus.FAILED and step.run_id is not None]
         runs = await self._store.runs_by_id(failed[:_ERRORS])
-        said = {run.id: run.error_message for run in runs}
+        said = {run.id: run.error_message for run in runs if run.error_message}
+        told = [None if step.run_id is None else said.get(step.run_id) for step in steps]
         return [
-            msgspec.structs.replace(step, message=said[step.run_id]) if said.get(step.run_id) else step
-            for step in steps
+            msgspec.structs.replace(step, message=error) if error else step
+            for step, error in zip(steps, told, strict=True)
         ]
 
     async def _publish_again(
