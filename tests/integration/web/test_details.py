@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from integration.api.serving import Api, serving
+from integration.support import execute
 from integration.web.asking import get
 from noonbell.model.run import RunBodies
 from noonbell.settings import AuthSettings
@@ -306,6 +307,14 @@ async def test_a_traceback_keeps_its_lines_and_folds_the_frames_of_noonbell(api)
     assert re.search(r'<details class="own-frames">\s*<summary>1 Noonbell frame', text)
     assert "\\n" not in re.sub(r'<div data-live="raw".*', "", text, flags=re.DOTALL)
     assert text.index("KeyError: 'total'</p>") < text.index('row["total"]')
+
+
+async def test_the_timeline_of_a_run_and_its_attempt_say_the_same_duration(api):
+    run = await fail(api, await api.create(name="a"), "answered 503")
+    await execute(api.store, f"update runs set end_time = start_time + 702865 where id = {run}")
+    told = words(await page(api, f"/runs/{run}"))
+    assert told.count("702 ms") == 3, told
+    assert "703 ms" not in told
 
 
 async def test_an_error_of_several_lines_is_shown_in_lines_and_by_one_in_lists(api):
