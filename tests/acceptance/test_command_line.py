@@ -621,6 +621,11 @@ def test_calendars_come_from_files_and_say_what_they_move(noonbell, target, tmp_
     found = noonbell("calendar", "diff", str(holidays), "--name", "c")
     assert found.code == 1
     assert "t: slot " in found.out
+    written = tmp_path / "written.yaml"
+    assert noonbell("export", "-o", str(written)).err == f"1 task and 1 calendar written to {written}\n"
+    assert noonbell("validate", str(written)).err == "1 task is valid, 1 calendar too\n"
+    assert noonbell("diff", str(written), "--set", "days").code == 0
+    assert "closed_weekdays" in written.read_text()
     assert noonbell("calendar", "import", str(holidays), "--name", "c").code == 2
     assert (
         noonbell("calendar", "import", str(holidays), "--name", "c", "--yes").out
@@ -629,6 +634,41 @@ def test_calendars_come_from_files_and_say_what_they_move(noonbell, target, tmp_
     assert noonbell("calendar", "delete", "c", "--yes").code == 5
     assert noonbell("task", "delete", "t", "--yes").code == 0
     assert noonbell("calendar", "delete", "c", "--yes").code == 0
+
+
+def test_a_file_with_a_task_that_is_refused_changes_no_calendar(noonbell, target, tmp_path):
+    file = tmp_path / "days.yaml"
+    task = f"{{name: t, cron_expr: '0 9 * * *', target_url: '{target.url('/ok')}', calendar: {{name: c}}}}"
+    file.write_text(f"calendars: [{{name: c}}]\ntasks: [{task}]\n")
+    assert noonbell("apply", str(file), "--set", "mine").code == 0
+    file.write_text(f"calendars: [{{name: c, closed_weekdays: [0]}}, {{name: d}}]\ntasks: [{task}]\n")
+    assert noonbell("apply", str(file), "--set", "yours").code == 5
+    assert noonbell("calendar", "list", "-o", "name").out.split() == ["c"]
+    assert json.loads(noonbell("calendar", "show", "c", "-o", "json").out)["revision"] == 1
+    assert noonbell("apply", str(file), "--set", "mine").code == 0
+    assert noonbell("calendar", "list", "-o", "name").out.split() == ["c", "d"]
+
+
+def test_what_is_wrong_with_calendars_of_a_file_names_each(noonbell, tmp_path):
+    file, other = tmp_path / "days.yaml", tmp_path / "other.yaml"
+    file.write_text("calendars:\n  - {name: c}\n  - {closed: []}\n  - 5\n  - {name: c}\ntasks: []\n")
+    for words in (("validate", "-f"), ("diff", "-f"), ("calendar", "diff"), ("calendar", "import")):
+        told = noonbell(*words, str(file)).err
+        assert f"{file}: calendars[1]: is not an object with a name" in told
+        assert f"{file}: calendars[2]: is not an object with a name" in told
+        assert f"{file}: calendars[c]: is there twice" in told
+    file.write_text("calendars:\n  - {name: c}\n  - {name: d, closed: ['2026-02-30']}\ntasks:\n  - {name: t, sla: 7}\n")
+    told = noonbell("validate", str(file)).err
+    assert "calendars[d].closed[0]: is '2026-02-30'" in told
+    assert "tasks[t].sla: is 7; expected an object" in told
+    for words in (("calendar", "diff"), ("calendar", "import")):
+        assert "calendars[d].closed[0]: is '2026-02-30'" in noonbell(*words, str(file)).err
+    file.write_text("calendars: [{name: e}, {name: f}]\ntasks: []\n")
+    other.write_text("calendars: [{name: e}]\n")
+    assert "calendars[e]: is there twice" in noonbell("validate", str(file), str(other)).err
+    named = noonbell("calendar", "diff", str(file)).out
+    assert named.startswith("calendar e:\n    0 slots move")
+    assert "calendar f:\n    0 slots move" in named
 
 
 def test_the_payload_is_also_called_payload(noonbell, target):

@@ -101,15 +101,27 @@ def diff_calendar(file: str, name: str | None, days: int, output: str) -> int:
     """Show which slots of which tasks a file would move. Nothing is saved; exit code 1: there are differences."""
     remote = Remote.of_environment()
     differs = False
-    for each, body in _bodies(remote, file, name):
+    bodies = _bodies(remote, file, name)
+    for each, body in bodies:
         found = _preview(remote, each, body, days)
         differs = differs or found["changes"]
-        show_one({"name": each, **found}, output, name="name", lines=moves_of)
+        show_one({"name": each, **found}, output, name="name", lines=moves_of if len(bodies) == 1 else _named_moves)
     return EXIT_FAILED if differs else 0
 
 
 def _preview(remote: Remote, name: str, body: dict[str, Any], days: int = 92) -> dict[str, Any]:
-    return dict(remote.call("POST", f"/calendars/{segment(name)}/preview", body, query={"days": days}))
+    try:
+        return dict(remote.call("POST", f"/calendars/{segment(name)}/preview", body, query={"days": days}))
+    except InvalidArgument as error:
+        if not error.details:
+            raise
+        problems = {f"calendars[{name}].{field}": str(problem) for field, problem in error.details.items()}
+        raise InvalidArgument.fields(problems) from None
+
+
+def _named_moves(found: dict[str, Any]) -> Iterator[str]:
+    yield f"calendar {found['name']}:"
+    yield from (f"    {line}" for line in moves_of(found))
 
 
 def moves_of(found: dict[str, Any]) -> Iterator[str]:
@@ -164,18 +176,26 @@ def calendars_in(path: str, text: str, only: str | None = None) -> list[tuple[st
         documents = yaml_text.read_all(text)
     except ValueError as error:
         raise InvalidArgument.field(path, str(error)) from None
-    found: list[tuple[str, dict[str, Any]]] = []
+    found: dict[str, dict[str, Any]] = {}
+    problems: dict[str, str] = {}
     for document in documents:
         listed = document.get("calendars") if isinstance(document, dict) else None
-        if not isinstance(listed, list) or not all(isinstance(each, dict) and "name" in each for each in listed):
-            raise InvalidArgument.field(path, "holds no list of calendars under `calendars:`, each with a name")
-        for each in listed:
-            body = {field: value for field, value in each.items() if field != "name"}
-            if only in (None, each["name"]):
-                found.append((str(each["name"]), _with_file(body, path)))
-    if not found:
+        if not isinstance(listed, list):
+            raise InvalidArgument.field(path, "holds no list of calendars under `calendars:`")
+        for number, each in enumerate(listed):
+            name = each.get("name") if isinstance(each, dict) else None
+            if not isinstance(name, str):
+                problems[f"{path}: calendars[{number}]"] = "is not an object with a name, which is a text"
+            elif name in found:
+                problems[f"{path}: calendars[{name}]"] = "is there twice; a name belongs to one calendar"
+            else:
+                found[name] = {field: value for field, value in each.items() if field != "name"}
+    if problems:
+        raise InvalidArgument.fields(problems)
+    wanted = [(name, _with_file(body, path)) for name, body in found.items() if only in (None, name)]
+    if not wanted:
         raise InvalidArgument.field(path, f"has no calendar {only!r}" if only else "names no calendar")
-    return found
+    return wanted
 
 
 def _with_file(body: dict[str, Any], path: str) -> dict[str, Any]:

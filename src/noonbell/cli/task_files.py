@@ -13,7 +13,7 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -25,7 +25,7 @@ from noonbell.cli.options import confirm, open_for_writing, text_of
 from noonbell.cli.output import FORMATS, ago, cut, output_option, show_one, talk
 from noonbell.cli.root import EXIT_FAILED, EXIT_USAGE, exit_code, say_problems
 from noonbell.cli.task import schedule_words
-from noonbell.errors import InvalidArgument, NoonbellError
+from noonbell.errors import Forbidden, InvalidArgument, NoonbellError
 from noonbell.fields import counted
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -96,10 +96,13 @@ def check_calendars(calendars: list[tuple[str, dict[str, Any]]]) -> None:
     from noonbell.service.calendars import CalendarBody, check_days
 
     problems: dict[str, str] = {}
+    times = Counter(name for name, _ in calendars)
     for name, body in calendars:
         at = ReadContext(Problems())
         check_days(read_into(CalendarBody, body, at), at)
         problems.update({f"calendars[{name}].{key}": problem for key, problem in at.problems.found.items()})
+        if times[name] > 1:
+            problems[f"calendars[{name}]"] = "is there twice; a name belongs to one calendar"
     if problems:
         raise InvalidArgument.fields(problems)
 
@@ -174,32 +177,40 @@ def _variable(name: str, env: Mapping[str, str], place: str, problems: dict[str,
     return found or ""
 
 
-def as_yaml(tasks: list[dict[str, Any]]) -> str:
+def as_yaml(tasks: list[dict[str, Any]], calendars: Sequence[dict[str, Any]] = ()) -> str:
     """The tasks as a file."""
     from noonbell import yaml_text
+
+    return yaml_text.write(_content(tasks, calendars), width=120)
+
+
+def _as_json(tasks: list[dict[str, Any]], calendars: Sequence[dict[str, Any]]) -> str:
+    return json.dumps(_content(tasks, calendars), ensure_ascii=False, indent=2) + "\n"
+
+
+def _content(tasks: list[dict[str, Any]], calendars: Sequence[dict[str, Any]]) -> dict[str, Any]:
     from noonbell.service.task_files import escaped
 
-    return yaml_text.write({"tasks": escaped(tasks)}, width=120)
-
-
-def _as_json(tasks: list[dict[str, Any]]) -> str:
-    from noonbell.service.task_files import escaped
-
-    return json.dumps({"tasks": escaped(tasks)}, ensure_ascii=False, indent=2) + "\n"
+    return {**({"calendars": list(calendars)} if calendars else {}), "tasks": escaped(tasks)}
 
 
 def task_schema() -> dict[str, Any]:
     from noonbell.fields import REF, component_of, reached, schema
+    from noonbell.service.calendars import CalendarInFile
     from noonbell.service.task_files import TaskInFile
 
-    made = {component_of(each): schema(each, is_body=True) for each in reached(TaskInFile)}
+    reachable = dict.fromkeys((*reached(TaskInFile), *reached(CalendarInFile)))
+    made = {component_of(each): schema(each, is_body=True) for each in reachable}
     definitions = json.loads(json.dumps(dict(sorted(made.items()))).replace(REF, "#/$defs/"))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Tasks of Noonbell",
         "type": "object",
-        "properties": {"tasks": {"type": "array", "items": {"$ref": f"#/$defs/{component_of(TaskInFile)}"}}},
-        "required": ["tasks"],
+        "properties": {
+            name: {"type": "array", "items": {"$ref": f"#/$defs/{component_of(each)}"}}
+            for name, each in (("tasks", TaskInFile), ("calendars", CalendarInFile))
+        },
+        "minProperties": 1,
         "additionalProperties": False,
         "$defs": definitions,
     }
@@ -222,11 +233,17 @@ def validate_command(more_files: tuple[str, ...], files: tuple[str, ...], env: t
         raise click.UsageError(f"there is no file of tasks in {', '.join(_all_files(files, more_files))}")
     tasks = [task for listed in by_file.values() for task in listed]
     calendars = calendars_by_file(_all_files(files, more_files))
-    check_calendars(calendars)
+    problems: dict[str, str] = {}
+    try:
+        check_calendars(calendars)
+    except InvalidArgument as error:
+        problems |= error.details
     try:
         check_tasks(tasks)
     except InvalidArgument as error:
-        raise named_by_file(error, by_file) from None
+        problems |= named_by_file(error, by_file).details
+    if problems:
+        raise InvalidArgument.fields(problems)
     more = f", {counted(len(calendars), 'calendar')} too" if calendars else ""
     talk(f"{counted(len(tasks), 'task is', 'tasks are')} valid{more}")
 
@@ -363,19 +380,21 @@ class _Apply:
         from noonbell.cli.api import segment
         from noonbell.cli.calendar import moves_of
 
-        differs = False
+        changed: list[tuple[str, dict[str, Any]]] = []
         for name, body in self._calendars:
             path = f"/calendars/{segment(name)}"
             found = self._remote.post(f"{path}/preview", body)
             if not found["changes"]:
                 continue
-            differs = True
+            changed.append((path, body))
             talk(f"calendar {name}:")
             for line in moves_of(found):
                 talk(f"    {line}")
-            if not dry_run:
+        if changed and not dry_run:
+            self.post(dry_run=True)  # tasks that are refused leave the calendars as they are
+            for path, body in changed:
                 self._remote.call("PUT", path, body)
-        return differs
+        return bool(changed)
 
     def post(self, *, dry_run: bool) -> dict[str, Any]:
         """InvalidArgument names the file of each problem."""
@@ -449,21 +468,41 @@ def _short(value: Any) -> str:
     help="Write to this file instead of stdout; json: JSON to stdout.",
 )
 def export_command(owner: str | None, label: str | None, versions: bool, file: str | None) -> None:
-    """Write tasks as a file that `noonbell apply` takes.
+    """Write tasks, and the calendars that they keep to, as a file that `noonbell apply` takes.
 
     Secrets are masked; a masked value that is applied to the same server keeps the secret.
     """
     if file in FORMATS and file not in ("json", "yaml"):
         raise click.UsageError(f"tasks are written as yaml or json, not as {file}; a file of that name is ./{file}")
-    query = {"managed_by": owner, "label": label}
-    found = [task_as_written(task, versions=versions) for task in Remote.of_environment().pages("/tasks", query, None)]
-    text = _as_json(found) if file == "json" else as_yaml(found)
+    query, remote = {"managed_by": owner, "label": label}, Remote.of_environment()
+    found = [task_as_written(task, versions=versions) for task in remote.pages("/tasks", query, None)]
+    calendars = _calendars_of(found, remote)
+    text = _as_json(found, calendars) if file == "json" else as_yaml(found, calendars)
     if file is None or file in FORMATS:
         click.echo(text, nl=False)
         return
     with open_for_writing(file, "-f") as out:
         out.write(text)
-    talk(f"{counted(len(found), 'task')} written to {file}")
+    more = f" and {counted(len(calendars), 'calendar')}" if calendars else ""
+    talk(f"{counted(len(found), 'task')}{more} written to {file}")
+
+
+def _calendars_of(tasks: list[dict[str, Any]], remote: Remote) -> list[dict[str, Any]]:
+    used = {task["calendar"]["name"] for task in tasks if task.get("calendar")}
+    try:
+        listed = remote.get("/calendars")["items"] if used else []
+    except Forbidden:
+        talk("note: this token may not read calendars; the file has tasks only")
+        return []
+    return [calendar_as_written(calendar) for calendar in listed if calendar["name"] in used]
+
+
+def calendar_as_written(calendar: dict[str, Any]) -> dict[str, Any]:
+    """The fields to write into a file to get this calendar. Days that its source tells are fetched from there again."""
+    from noonbell.cli.calendar import WRITTEN
+
+    fields = (*WRITTEN, *(() if calendar["ical"] else ("ical_days",)))
+    return {"name": calendar["name"], **{field: calendar[field] for field in fields if calendar[field]}}
 
 
 def task_as_written(task: dict[str, Any], *, versions: bool = False) -> dict[str, Any]:

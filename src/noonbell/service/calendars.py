@@ -84,6 +84,17 @@ class CalendarBody(CalendarSpec, frozen=True, kw_only=True):
     ] = None
 
 
+class CalendarInFile(CalendarBody, frozen=True, kw_only=True):
+    """A calendar as files have it."""
+
+    component: ClassVar[str] = "CalendarInFile"
+
+    name: Annotated[str, meta("Unique.", min_length=1, max_length=100)]
+    ical_file: Annotated[
+        str | None, meta("An iCal file beside this one: its text is sent as `ics`.", min_length=1, max_length=4_096)
+    ] = None
+
+
 class ShownCalendar(CalendarSpec, frozen=True, kw_only=True):
     component: ClassVar[str] = "Calendar"
 

@@ -379,5 +379,8 @@ def test_the_schema_of_a_file_knows_every_field_and_nothing_else(noonbell):
     assert {"name", "cron_expr", "schedule", "target_url", "job_type", "retry_policy", "version"} <= set(
         task["properties"]
     )
+    calendar = schema["$defs"]["CalendarInFile"]
+    assert {"name", "closed", "open", "ical", "ical_file"} <= set(calendar["properties"])
+    assert set(schema["properties"]) == {"tasks", "calendars"}
     assert "#/components" not in out
-    assert task["additionalProperties"] is False
+    assert task["additionalProperties"] is calendar["additionalProperties"] is False
