@@ -546,6 +546,8 @@ def _check(events: list[Any], field: str) -> None:
         often = {str(one).upper() for one in rule.get("FREQ", [])}
         if not often <= _FREQUENCIES or any(name in rule for name in _FINER_THAN_DAYS):
             raise InvalidArgument.field(field, "has an all-day event that repeats within a day")
+        if any(one < 1 for one in rule.get("INTERVAL", [])):  # its days would be looked for without end
+            raise InvalidArgument.field(field, "has an event that repeats with an INTERVAL below 1")
 
 
 def _days(event: Any) -> list[date]:

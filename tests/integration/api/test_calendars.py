@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -207,6 +209,18 @@ async def test_the_loop_fetches_what_is_due_and_nothing_else(quick_api: Api, sou
     assert "503" in (await quick_api.good("GET", "/calendars/uk"))["ical_error"]
     await loop.tick()
     assert server.asked == 2
+
+
+@pytest.mark.parametrize("rule", ["FREQ=DAILY;INTERVAL=0", "FREQ=YEARLY;INTERVAL=-1", "FREQ=YEARLY;INTERVAL=0;COUNT=3"])
+def test_an_event_that_repeats_without_getting_on_is_refused(rule: str) -> None:
+    text = ics("20271225").replace(b"END:VEVENT", f"RRULE:{rule}\r\nEND:VEVENT".encode())
+    reading = (
+        "import sys, datetime; from noonbell.service.calendars import days_of_file;"
+        "days_of_file(sys.stdin.buffer.read(), datetime.date(2026, 11, 15))"
+    )
+    # In a process of its own: read without the rule against it, such a file is read for ever.
+    told = subprocess.run([sys.executable, "-c", reading], input=text, capture_output=True, timeout=60, check=False)
+    assert b"ics: has an event that repeats with an INTERVAL below 1" in told.stderr
 
 
 async def test_without_the_extra_the_error_names_what_installs_it(
