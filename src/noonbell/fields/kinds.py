@@ -311,7 +311,7 @@ class ListKind(FieldKind):
                 and isinstance(self.of, ChoiceKind)
                 and (not isinstance(each, str) or each not in self.of.options)
             ):
-                at.expected(name, value, self.what)
+                at.expected(name, each, self.what)
                 return self.into()
             found.append(self.of.read(each, at, f"{name}[{index}]"))
         return self.into(dict.fromkeys(found) if isinstance(self.of, TextKind | ChoiceKind) else found)

@@ -296,6 +296,13 @@ async def test_a_wrong_filter_is_named(quick_api: Api, query, named):
     assert (told.status, told.code, list(told.body["details"])) == (400, "INVALID_ARGUMENT", [named])
 
 
+async def test_of_several_statuses_the_wrong_one_is_quoted(quick_api: Api):
+    told = await quick_api.call("GET", "/runs?status=FAILED,DONE")
+    assert told.body["details"]["status"].startswith("is 'DONE'; expected one or more of SCHEDULED, ")
+    told = await quick_api.call("POST", "/runs/cancel", {"filter": {"status": ["FAILED", 7]}})
+    assert told.body["details"]["filter.status"].startswith("is 7; expected one or more of SCHEDULED, ")
+
+
 @pytest.mark.parametrize("evil", ["' OR 1=1 --", "'; drop table runs; --", "%", "_", "\\", '"', "x' UNION SELECT 1"])
 async def test_a_filter_is_a_value_and_never_a_statement(api_everywhere: Api, evil):
     """S20: bound parameters, and wildcards taken literally."""
