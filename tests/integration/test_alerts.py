@@ -203,6 +203,22 @@ async def test_messages_of_quiet_hours_are_held_until_they_end_and_sent_in_order
     assert {one.status for one in await store.alert_deliveries()} == {DeliveryStatus.DELIVERED}
 
 
+async def test_a_change_of_quiet_hours_holds_for_messages_that_wait(store: MemoryStore, night: Night, hook: Hook):
+    await watched(store, hook, RuleKind.FAILED)
+    await store.put_alert_channel(Channel(name="hook", url=hook.url, quiet=(NOW_QUIET,)))
+    await end(store, await store.create_task(job("sore")))
+    await night.pass_(60)
+    later = QuietHours(from_="09:00", to="10:30")
+    await store.put_alert_channel(Channel(name="hook", url=hook.url, quiet=(later,)))
+    for _ in range(30):
+        await night.pass_(31)  # past the old end
+    assert hook.types == []
+    await store.put_alert_channel(Channel(name="hook", url=hook.url))
+    for _ in range(2):
+        await night.pass_(31)
+    assert hook.types == ["alert.raised"]
+
+
 async def test_messages_of_quiet_hours_that_skip_are_not_sent(store: MemoryStore, night: Night, hook: Hook):
     await watched(store, hook, RuleKind.FAILED)
     skips = QuietHours(from_="09:00", to="10:10", what=QuietAction.SKIP)

@@ -129,7 +129,10 @@ class AlertLoop:
         self._rules = [rule for rule in await self._store.alert_rules() if rule.enabled]
         self._channels = await self._store.alert_channels()
         self._mutes = await self._store.alert_mutes()
-        self.deliveries.channels = {channel.name: channel for channel in self._channels if channel.enabled}
+        channels = {channel.name: channel for channel in self._channels if channel.enabled}
+        if channels != self.deliveries.channels:
+            self.deliveries.channels = channels
+            self.deliveries.soon()  # what the quiet hours of one held may be due
 
     # The work of the one who has the duty
 

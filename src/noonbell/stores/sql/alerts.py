@@ -66,7 +66,13 @@ def put_alert_rule(q: Dialect, rule: Rule) -> Work[Rule]:
 
 
 def put_alert_channel(q: Dialect, channel: Channel) -> Work[Channel]:
-    return _put(q, "alert_channels", channel)
+    """What its quiet hours hold is looked at again, by what they are now."""
+    kept = yield from _put(q, "alert_channels", channel)
+    yield Execute(
+        "update alert_deliveries set next_at = :now where channel = :name and attempts = 0 and next_at > :now",
+        {"name": channel.name, "now": (yield Now())},
+    )
+    return kept
 
 
 def _named(table: Table, kind: type[Named]) -> Work[list[Named]]:
