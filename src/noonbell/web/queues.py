@@ -80,8 +80,8 @@ class QueueRow:
         """Runs that wait for a worker of the queue. Those of servers carry out its calls, and nothing else of it."""
         if self.queue["paused"]:
             return 0
-        without = sum(one["count"] for one in self.queue["unserved"] if one["lack"] == Lack.QUEUE)
-        return without if self.served_by else self.queue["waiting"]
+        without = sum(int(one["count"]) for one in self.queue["unserved"] if one["lack"] == Lack.QUEUE)
+        return without if self.served_by else int(self.queue["waiting"])
 
 
 def queue_path(name: str, act: str = "") -> str:
