@@ -10,6 +10,7 @@ import pytest
 
 from integration.conftest import Open
 from integration.support import execute, job, publish_many, until
+from noonbell.stores import postgres_history
 from noonbell.stores.migrations import LARGE, ownership
 from noonbell.stores.postgres import PostgresStore
 
@@ -56,7 +57,9 @@ async def test_an_index_of_a_large_table_is_built_after_its_step(
     await store.check_schema()
 
 
-async def build_that_waits(store: PostgresStore) -> tuple[asyncio.Task[Any], asyncio.Event, asyncio.Task[None]]:
+async def build_that_waits(
+    store: PostgresStore, **more: Any
+) -> tuple[asyncio.Task[Any], asyncio.Event, asyncio.Task[None]]:
     """A build that waits for a transaction that is open: the build, what ends the transaction, and its holder."""
     may_end, is_open = asyncio.Event(), asyncio.Event()
 
@@ -74,7 +77,7 @@ async def build_that_waits(store: PostgresStore) -> tuple[asyncio.Task[Any], asy
 
     holder = asyncio.create_task(hold())
     await is_open.wait()
-    steps = asyncio.create_task(store.migrate())
+    steps = asyncio.create_task(store.migrate(**more))
     await until(is_under_way, 30, "the build of the index")
     return steps, may_end, holder
 
@@ -89,6 +92,22 @@ async def test_writers_go_on_while_an_index_is_built(opened: Open, postgres_url:
     await holder
     await steps
     assert await is_valid(store, INDEX) is True
+
+
+async def test_a_build_says_what_it_is_at(opened: Open, postgres_url: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(postgres_history, "_EVERY", 0.05)
+    store = await with_many_joins(opened, postgres_url)
+    said: list[str] = []
+    steps, may_end, holder = await build_that_waits(store, say=said.append)
+    line = f"index {INDEX}: waiting for writers before build"
+
+    async def is_told() -> bool:
+        return line in said
+
+    await until(is_told, 30, "a word about the build")
+    may_end.set()
+    await holder
+    await steps
 
 
 async def test_an_index_that_one_node_builds_is_not_built_by_another(opened: Open, postgres_url: str):

@@ -293,6 +293,13 @@ async def test_a_callback_ends_its_run_in_the_numbers_too(store, metrics):
     assert value(metrics, "cronjob_run_duration_seconds_count", task_id=str(task.id)) == 1
 
 
+async def test_a_node_counts_how_often_it_saw_the_stores_clock_set(store, metrics):
+    for step in (30.0, -30.0, -2.5):
+        await store.note_clock_step(step, "n1")
+    assert value(metrics, "noonbell_store_clock_steps_total", direction="forward") == 1
+    assert value(metrics, "noonbell_store_clock_steps_total", direction="back") == 2
+
+
 async def test_tasks_and_queues_are_read_from_the_store(store, metrics, clock):
     await publish(store, await job(store, queue="mail"))
     clock.advance(7)
