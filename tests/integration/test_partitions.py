@@ -18,12 +18,13 @@ from noonbell.clock import SECOND, Instant, ManualClock
 from noonbell.model.request import ClaimRequest, IfFinished, Publication, PublishOutcome, RunQuery
 from noonbell.model.run import RunId, RunStatus
 from noonbell.model.task import Task
+from noonbell.service.filters import from_the_top
 from noonbell.service.retention import Keep, Retention
 from noonbell.stores import postgres_history
 from noonbell.stores import postgres_partitions as partitions
 from noonbell.stores.postgres import PostgresStore
 from noonbell.stores.postgres_partitions import HISTORY, SMALL, Part
-from noonbell.stores.sql import change_capture, copying
+from noonbell.stores.sql import change_capture, copying, run_search
 from noonbell.stores.sql.ids import floor_at
 from noonbell.stores.sql.statement import Conflict, Fetch, InsertMany, Work
 
@@ -572,3 +573,29 @@ async def test_reads_look_into_the_partitions_that_they_need(opened: Open, postg
     assert "Seq Scan" not in listed
     assert listed.count("never executed") >= 4
     assert len(await store.fetch(of_task, task=daily.id)) == 5
+
+
+async def test_the_newest_runs_of_some_tasks_are_found_without_those_of_the_others(opened: Open, postgres_url: str):
+    store, clock, _ = await two_months(opened, postgres_url)
+    few = {"team": "few"}
+    tasks = [
+        task.id for task in await create_many(store, [job(f"t{n}", labels=few if n < 25 else {}) for n in range(300)])
+    ]
+    end, share = int(clock.now()), 60 * DAY * SECOND // 12_000
+    await execute(
+        store,
+        "insert into runs (id, task_id, task_version, origin, status, scheduled_time, run_at, created_at, updated_at, queue,"
+        " priority, attempt, retry_count, lost_count, end_time)"
+        f" select {floor_at(Instant(end - 60 * DAY * SECOND))} + n * ({share} / 1000 << 12), {tasks[0]} + n % 300, 1, 'publish',"
+        " 'SUCCESS', n, n, n, n, 'default', 0, 1, 0, 0, n from generate_series(1::bigint, 12000) n",
+    )
+    await execute(store, "analyze")
+    of_each = run_search.newest_runs(store.dialect, tasks[:25], 40)
+    of_all = run_search.runs(store.dialect, RunQuery(page_size=30, label=("team", "few"), cursor=from_the_top("-id")))
+    for search in (of_each, of_all):
+        statement = next(search)
+        while "order by k.id desc limit" not in statement.sql:
+            statement = search.send(await store.fetch(statement.sql, **statement.params))
+        said = await plan_of(store, statement.sql, **statement.params)
+        read = [int(rows) * int(loops) for rows, loops in re.findall(r"rows=(\d+) loops=(\d+)", said)]
+        assert max(read) <= 25 * 40, said

@@ -333,15 +333,8 @@ def newest_runs(q: Dialect, task_ids: Sequence[TaskId], count: int) -> Work[dict
     found: dict[TaskId, list[Run]] = {task_id: [] for task_id in task_ids}
     if not task_ids or count < 1:
         return found
-    tasks = q.ids("x.id", "tasks")
-    last = (
-        "select k.id from runs k where k.task_id = x.id and k.parent_id is null order by k.id desc limit 1 offset :last"
-    )
-    rows = yield Fetch(
-        f"select r.id from tasks x cross join runs r where {tasks} and r.task_id = x.id and r.parent_id is null"
-        f" and r.id >= coalesce(({last}), 0)",
-        {"tasks": q.pack(sorted(set(task_ids))), "last": count - 1},
-    )
+    sql = _newest(q, q.ids("x.id", "tasks"), ("r.parent_id is null",), descending=True)
+    rows = yield Fetch(sql, {"tasks": q.pack(sorted(set(task_ids))), "of_each": count, "before_last": count - 1})
     for run in (yield from _read(q, sorted((int(row[0]) for row in rows), reverse=True))):
         found[run.task_id].append(run)
     return found
@@ -392,7 +385,8 @@ def _walk(
 ) -> Work[list[int]]:
     if not search.ways:
         return []
-    params = {**search.params, "limit": limit, "start": start, "edge": edge, "look": look}
+    params = {**search.params, "limit": limit, "of_each": limit, "before_last": limit - 1}
+    params |= {"start": start, "edge": edge, "look": look}
     if search.order.name != "id":
         key = f", {search.order.expression} as sorted_by"
         parts = [way.select(search.q, search.after, key) for way in search.ways]
@@ -405,7 +399,9 @@ def _walk(
         if edge is not None:
             stretch.append(f"{way.id} {'>=' if search.order.descending else '<='} :edge")
         if way.newest_of:
-            parts.append(_newest(way, stretch, search.order.descending))
+            among = f"x.id in ({way.newest_of})"
+            of_each = _newest(search.q, among, (*way.filters, *stretch), descending=search.order.descending)
+            parts.append(f"{of_each} order by id{search.falling} limit :limit")
         elif look is not None:
             parts.append(way.select_in_order(search.q, stretch, search.falling))
         else:
@@ -418,16 +414,20 @@ def _joined(parts: Sequence[str], together: str, columns: str = "id") -> str:
     return together.join(f"select {columns} from ({part}) w{number}" for number, part in enumerate(parts))
 
 
-def _newest(way: Way, stretch: Sequence[str], descending: bool) -> str:
-    """Of each task what a page of its own would show: the page of all of them is among that."""
-    filters = [*way.filters, *stretch]
-    own = [condition.replace("r.", "k.") for condition in filters]
-    way_of, than, none = (" desc", ">=", 0) if descending else ("", "<=", 1 << 62)
-    last = f"select k.id from runs k where k.task_id = x.id and {' and '.join(own)} order by k.id{way_of}"
+def _newest(q: Dialect, among: str, conditions: Sequence[str], *, descending: bool) -> str:
+    """Of each task `x`, the first `:of_each` in this order: a page of all of them is among that.
+
+    PostgreSQL plans by statistics: without a limit in a `lateral` it may read all runs there are where a page has many of the
+    tasks. MariaDB and SQLite have no `lateral`, and look up task by task.
+    """
+    own = " and ".join(condition.replace("r.", "k.") for condition in conditions)
+    way, than, none = (" desc", ">=", 0) if descending else ("", "<=", 1 << 62)
+    found = f"select k.id from runs k where k.task_id = x.id and {own} order by k.id{way} limit"
+    if q.plans_by_statistics:
+        return f"select n.id as id from tasks x cross join lateral ({found} :of_each) n where {among}"
     return (
-        f"select r.id as id from tasks x cross join runs r where x.id in ({way.newest_of}) and r.task_id = x.id"
-        f" and {' and '.join(filters)} and r.id {than} coalesce(({last} limit 1 offset :limit), {none})"
-        f" order by r.id{way_of} limit :limit"
+        f"select r.id as id from tasks x cross join runs r where {among} and r.task_id = x.id"
+        f" and {' and '.join(conditions)} and r.id {than} coalesce(({found} 1 offset :before_last), {none})"
     )
 
 
