@@ -26,6 +26,8 @@ def main() -> None:
         sys.exit("bench: cut off; the same command goes on")
     if not prepare:
         sys.stdout.write(f"{markdown(HEAD, rows, right=(2,))}\n")
+        if any("missed" in row[-1] for row in rows):
+            sys.exit(1)
 
 
 if __name__ == "__main__":

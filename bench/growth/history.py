@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, Final
 
+from bench.growth import pages
 from bench.growth.kept import KIND, fill, once
 from bench.growth.sizes import Sizes
+from bench.lag import verdict
 from bench.ours import HOUR, execute, scalar
 from noonbell.clock import SECOND, Instant
-from noonbell.model.request import NewTask, RunQuery
-from noonbell.model.run import RunId, RunStatus
-from noonbell.model.task import TaskId, TaskSpec
-from noonbell.service.filters import COUNTED, LOOKED_AT
+from noonbell.model.request import NewTask
+from noonbell.model.task import TaskSpec
+from noonbell.service.filters import LOOKED_AT
 from noonbell.stores import postgres_partitions as partitions
 from noonbell.stores.postgres import PostgresStore
-from noonbell.stores.sql.statement import Fetch, Statement, Work
+from noonbell.stores.sql.statement import Work
 
 DAY: Final = 24 * HOUR
 KEPT: Final = 30 * 86_400.0
 EVENTS_KEPT: Final = 90_000.0
 SHARE: Final = 20
 """A long history is compared with one this many times shorter."""
-
-
-_OF_ONE: Final = "the runs of a task with a share of 1 in 1,000"
 
 
 async def make_history(url: str, task: int, count: int, begin: int, end: int, first: int = 0) -> None:
@@ -91,11 +88,7 @@ async def _few(url: str, sizes: Sizes) -> dict[str, int]:
 
 
 async def _tidy(url: str) -> None:
-    for table in ("runs", "bodies"):
-        parts = await execute(
-            KIND, url, [f"select inhrelid::regclass::text from pg_inherits where inhparent = '{table}'::regclass"]
-        )
-        await execute(KIND, url, [*(f"vacuum analyze {part}" for (part,) in parts), f"analyze {table}"])
+    await execute(KIND, url, ["vacuum analyze"])
 
 
 async def _measure(url: str, sizes: Sizes) -> list[list[str]]:
@@ -106,34 +99,22 @@ async def _measure(url: str, sizes: Sizes) -> list[list[str]]:
     runs = f"{sizes.history:,} runs"
     found = [
         [
-            f"buffers of {name}",
+            f"buffers of `{name}`",
             runs,
-            f"{many[name]}; with {sizes.history // SHARE:,}: {few[name]}",
-            f"at most {COUNTED:,} are counted" if name == _OF_ONE else "as with a twentieth",
+            f"{many[name]:,}; with {sizes.history // SHARE:,}: {few[name]:,}",
+            judged(name, few[name], many[name], sizes),
         ]
         for name in few
     ]
     return [*found, ["the store", runs, f"{size}, {parts} partitions", "–"]]
 
 
-class Counting(PostgresStore):
-    """Adds up the buffers that its questions read."""
-
-    buffers = 0
-
-    async def _do(self, connection: Any, statement: Statement) -> Any:
-        if (
-            isinstance(statement, Fetch)
-            and statement.sql.lstrip().startswith(("select", "with"))
-            and "for update" not in statement.sql
-        ):
-            text, names = self._parse(statement.sql)
-            plan = await connection.fetch(
-                f"explain (analyze, buffers, format json) {text}", *(statement.params[name] for name in names)
-            )
-            top = json.loads(plan[0][0])[0]["Plan"]
-            self.buffers += top["Shared Hit Blocks"] + top["Shared Read Blocks"]
-        return await super()._do(connection, statement)
+def judged(name: str, few: int, many: int, sizes: Sizes) -> str:
+    """What is wanted, and whether it is so; smaller histories than that of a full size do not reach the bounds of a page."""
+    most, wanted = (few * 11 // 10, "as with a twentieth, within a tenth")
+    if name in pages.LOOKING:
+        most, wanted = max(most, LOOKED_AT), f"as with a twentieth, or one for each of {LOOKED_AT:,} runs"
+    return f"{wanted}: {verdict(many <= most)}" if sizes.history >= Sizes().history else wanted
 
 
 async def _stretches(store: PostgresStore, begin: int, now: int) -> None:
@@ -152,28 +133,5 @@ async def _stretches(store: PostgresStore, begin: int, now: int) -> None:
 
 
 async def _pages(url: str, task: int) -> dict[str, int]:
-    store = Counting(url)
-    await store.open()
-    newest = (await store.runs(RunQuery(page_size=1, count_to=1))).items[0]
-
-    def of_task(task_id: int) -> RunQuery:
-        return RunQuery(look=LOOKED_AT, count_to=COUNTED, page_size=50, task_id=TaskId(task_id))
-
-    asked: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
-        "the newest runs": lambda: store.runs(RunQuery(look=LOOKED_AT, count_to=COUNTED, page_size=50)),
-        "the runs of a task with a share of 1 in 20": lambda: store.runs(of_task(task)),
-        _OF_ONE: lambda: store.runs(of_task(task + 7)),
-        "the runs that failed": lambda: store.runs(
-            RunQuery(look=LOOKED_AT, count_to=COUNTED, page_size=50, status=(RunStatus.FAILED,))
-        ),
-        "one run": lambda: store.run(RunId(newest.id)),
-        "the newest run of 100 tasks": lambda: store.newest_runs([TaskId(task + n) for n in range(100)], 1),
-    }
-    found = {}
-    for name, ask in asked.items():
-        await ask()
-        store.buffers = 0
-        await ask()
-        found[name] = store.buffers
-    await store.close()
-    return found
+    newest = await scalar(KIND, url, "select max(id) from runs")
+    return await pages.buffers(url, {"often": task, "rare": task + 7, "run": newest})

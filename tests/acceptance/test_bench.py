@@ -10,6 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from bench.growth.history import judged
+from bench.growth.pages import ALONG, LOOKING
+from bench.growth.sizes import Sizes
 from bench.speed import STAGES
 
 import conftest
@@ -57,6 +60,19 @@ def test_roll_ups_are_measured_with_every_other_delta_left_out(
     assert found["without"] > 0
 
 
+@pytest.mark.parametrize(
+    ("page", "many", "verdict"),
+    [
+        (ALONG[0], 110, "met"),
+        (ALONG[0], 111, "**missed**"),
+        (LOOKING[0], 50_000, "met"),
+        (LOOKING[0], 50_001, "**missed**"),
+    ],
+)
+def test_a_page_that_reads_more_in_a_long_history_is_missed(page: str, many: int, verdict: str):
+    assert judged(page, 100, many, Sizes()).endswith(f": {verdict}")
+
+
 @pytest.mark.acceptance
 @pytest.mark.full
 def test_growth_loses_and_doubles_nothing_at_a_small_size(postgres_url):
@@ -79,5 +95,5 @@ def test_growth_loses_and_doubles_nothing_at_a_small_size(postgres_url):
     (slots,) = [found for name, found in rows.items() if name.startswith("slots meanwhile")]
     assert slots == "0 lost, 0 doubled"
     assert rows["hourly tasks spread evenly: how late a run starts"].endswith("; 0 not made")
-    assert len(rows) == 17
+    assert len(rows) == 10 + len(ALONG) + len(LOOKING) + 1
     assert not re.search(r"(38|40),000 runs, from", done.stderr)  # of history: made before
