@@ -21,7 +21,7 @@ from noonbell.clock import SECOND, Instant, slot_of
 from noonbell.fields import Moment, filled, meta, plain
 from noonbell.model.account import SlotRun
 from noonbell.model.request import RunQuery, TaskQuery
-from noonbell.model.run import DroppedRange, Run, RunId, RunStatus
+from noonbell.model.run import DroppedRange, Origin, Run, RunId, RunStatus
 from noonbell.model.task import Task, TaskId, TaskStatus
 from noonbell.policy.account import bounds_of, remaining_of
 from noonbell.policy.calendar import placement_under
@@ -40,6 +40,7 @@ MOST_TASKS: Final = 1_000
 LONGEST: Final = 32 * 86_400 * SECOND
 """A stretch that is looked at in one go."""
 FAILED: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.FAILED_TIMEOUT)
+_OF_SLOTS: Final = (Origin.SCHEDULE, Origin.UPSTREAM)
 _FOR_MEDIAN: Final = 20
 _AT_ONCE: Final = 8
 """Tasks that are looked into side by side."""
@@ -201,7 +202,8 @@ class Timelines:
         """What ran: the newest with all that is known of them, those before by their slots."""
         lane.usual = usual(runs)
         lane.runs = [run for run in runs if run.scheduled_time <= until and _touches(run, since)]
-        oldest = min((run.scheduled_time for run in runs), default=since)
+        # A retry or a backfill repeats a slot of long ago, and says nothing of how far back these runs go.
+        oldest = min((run.scheduled_time for run in runs if run.origin in _OF_SLOTS), default=until)
         if len(runs) == MOST_RUNS and oldest > since:
             lane.before = await self._store.slot_runs(lane.task.id, since, Instant(oldest - 1))
             lane.is_cut = len(lane.before) == 1_000

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from noonbell.clock import SECOND, Instant, slot_of
+from noonbell.clock import SECOND, Instant, ManualClock, rfc3339, slot_of
 from noonbell.fields.kinds import read_moment
+from noonbell.model.request import TaskQuery
 from noonbell.service import Services
-from noonbell.service.timeline import Timelines, coming
+from noonbell.service.timeline import MOST_RUNS, Timelines, coming
 from noonbell.stores.sqlite import MemoryStore
 from services.steps import calls_while
 
@@ -78,3 +79,20 @@ async def test_others_have_their_turn_between_two_tasks(services: Services, stor
             assert turns >= 30
     finally:
         other.cancel()
+
+
+async def test_a_slot_that_was_repeated_lately_hides_none_of_those_after_it(
+    services: Services, store: MemoryStore, clock: ManualClock
+):
+    """Of the newest runs one is of a slot of long ago: what lies between it and the others is still shown."""
+    await made(services, "a", cron_expr="* * * * *", max_concurrency=None)
+    task = await services.tasks.get("a")
+    for _ in range(MOST_RUNS + 20):
+        clock.advance(60 * SECOND)
+        await store.plan(1)
+    begin = Instant(NOW + 120 * SECOND)
+    filled = await services.backfills.fill(task.id, {"from": rfc3339(begin), "to": rfc3339(Instant(begin + 1))})
+    assert filled["created"] == 1
+    (lane,), _ = await Timelines(store).lanes(TaskQuery(name="a"), NOW, clock.now(), clock.now())
+    shown = [run.scheduled_time for run in lane.runs] + [slot.slot for slot in lane.before]
+    assert set(shown) == {NOW + minute * 60 * SECOND for minute in range(1, MOST_RUNS + 21)}
