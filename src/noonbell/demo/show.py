@@ -16,6 +16,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -180,7 +181,7 @@ def _outcome(task: Task, lease: Lease, does: Act) -> Outcome:
     if does.status < 300:
         kind = OutcomeKind.ACCEPTED if does.status == 202 else OutcomeKind.SUCCESS
         return Outcome(kind=kind, response_code=does.status, bodies=bodies)
-    answered = failure_text("answered", status=does.status)
+    answered = failure_text("answered", status=f"{does.status} {HTTPStatus(does.status).phrase}")
     return Outcome(
         kind=OutcomeKind.FAILURE,
         failure="http_5xx",
