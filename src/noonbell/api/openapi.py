@@ -281,6 +281,7 @@ summary { cursor: pointer; display: flex; gap: .75rem; align-items: baseline; fl
 .said { opacity: .75; }
 table { border-collapse: collapse; }
 td { padding: .15rem .75rem .15rem 0; vertical-align: top; }
+:not(pre) > code, td { overflow-wrap: anywhere; }
 """
 _HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 POLICY: Final = (
