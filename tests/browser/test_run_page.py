@@ -174,7 +174,7 @@ async def test_progress_and_lines_of_the_log_come_while_it_runs(node, open_page)
 
 async def test_a_run_that_is_gone_says_so(node, open_page):
     page = await open_page(address(node, "/runs/123456789"))
-    await expect(page.locator("main")).to_contain_text("This run does not exist or was removed by retention")
+    await expect(page.locator("main")).to_contain_text("This run does not exist.")
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])

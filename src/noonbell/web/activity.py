@@ -42,13 +42,15 @@ _LEGACY: Final = "/legacy"
 """Before the addresses that a cronjob service had: they are about the same things."""
 _JOBS: Final = "/api/jobs"
 _LONGEST_ID: Final = 15
-_NOUNS: Final = ("workers", "tokens")
+_NOUNS: Final = ("tokens",)
 """Kinds of things without a page for each of them."""
 _PAGES: Final = {"bulk": "bulk.operations", "calendars": "nav.calendars", "calls": "nav.calls"}
 """Kinds of things with a page of their own that no room has, and what it is called."""
 _NAMED_PAGES: Final = {
     "calendars": ("activity.calendars_named", "/calendars"),
     "subscriptions": ("webhooks.edit", "/settings/subscriptions"),
+    "workers": ("activity.workers_named", "/workers"),
+    "bulk": ("activity.bulk_named", "/bulk"),
 }
 """Kinds of things each of which has a page: what it is called, and where it is."""
 _WITHIN: Final = 30 * SECOND
@@ -104,7 +106,7 @@ class AuditLine:
 
 async def _lines(ctx: PageContext, entries: Sequence[dict[str, Any]]) -> list[AuditLine]:
     """Each entry with what it is about, tasks by the name that they have now."""
-    store, places = ctx.services.store, [_place(entry["subject"]) for entry in entries]
+    store, places = ctx.services.store, [_place_of(entry) for entry in entries]
     tasks = [name for kind, name in places if kind == "tasks" and name]
     ids = sorted({TaskId(int(name)) for name in tasks if name.isdecimal() and len(name) <= _LONGEST_ID})
     called = {name.removeprefix(BY_NAME) for name in tasks if name.startswith(BY_NAME)}
@@ -128,6 +130,12 @@ def _place(subject: str) -> tuple[str, str]:
     return kind, name.replace("%2F", "/").replace(ENCODED_SLASH, "/")
 
 
+def _place_of(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """Who starts a bulk operation calls the address of all of them: the details say which one it is."""
+    place = _place(entry["subject"])
+    return ("bulk", str(entry["details"]["bulk"])) if place == ("bulk", "") and "bulk" in entry["details"] else place
+
+
 def _name_within(subject: str) -> str:
     """`ops` of `/alerts/channels/ops/test`; empty: the address is that of all."""
     _, _, _, name, *_ = [*subject.removeprefix(_API).split("/"), "", "", "", ""]
@@ -149,7 +157,9 @@ def _subject(ctx: PageContext, text: str, place: tuple[str, str], task: Task | N
     if kind in _NOUNS and name:
         return ShownSubject(ctx.words(f"activity.{kind}_named", name=name))
     if kind == "alerts" and name in ("rules", "channels") and (named := _name_within(text)):
-        return ShownSubject(ctx.words(f"activity.{name}_named", name=named))
+        return ShownSubject(
+            ctx.words(f"activity.{name}_named", name=named), f"/settings/{name}/{quote(named, safe='')}"
+        )
     if kind == "views" and (named := _name_within(text)):
         return ShownSubject(ctx.words("activity.views_named", name=named), ROOMS.get(name, ""))
     if kind in _NAMED_PAGES and name:

@@ -77,6 +77,8 @@ class Editor:
     async def ask_new(self, ctx: PageContext) -> Response:
         fields = table(self.struct)
         usual = {name: each.default for name, each in fields.items() if not each.is_required}
+        if "language" in usual:
+            usual["language"] = ctx.words.lang
         return await self._form(ctx, texts_of(self.struct, usual) | self._asked_kind(ctx), None)
 
     def _asked_kind(self, ctx: PageContext) -> dict[str, str]:

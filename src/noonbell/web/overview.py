@@ -47,8 +47,8 @@ async def resume(ctx: PageContext) -> Response:
     return ctx.done(ctx.words("pause.over"), "/")
 
 
-_GOING: Final = (RunStatus.RUNNING, RunStatus.RETRYING)
-"""What is found without looking through the history, however long that is."""
+_GOING: Final = (RunStatus.RUNNING, RunStatus.RETRYING, RunStatus.CALLBACK_PENDING)
+"""What executes comes first: many retries do not push it off the list."""
 _MOST_GOING: Final = 8
 _KEYS: Final = {
     "ok": "group.succeeded",
@@ -67,10 +67,9 @@ async def show(ctx: PageContext) -> Response:
         return ctx.redirect(elsewhere)
     services = ctx.services
     yesterday = Instant(ctx.now - DAY)
-    ended, going, pending, failed = await asyncio.gather(
+    ended, going, failed = await asyncio.gather(
         day_of(services, ctx.now),
-        newest_runs(services, None, _MOST_GOING, status=_GOING),
-        newest_runs(services, None, _MOST_GOING, status=(RunStatus.CALLBACK_PENDING,)),
+        _in_progress(services),
         newest_runs(services, None, 1, status=FAILURES),
     )
     soon, queues, troubles, outages, callbacks = await asyncio.gather(
@@ -93,7 +92,7 @@ async def show(ctx: PageContext) -> Response:
         keys=_KEYS,
         clock_of=lambda at: f"{ctx.zone.local(at // SECOND):%H:%M}",
         ago=lambda at: i18n.relative(i18n.instant_from(at) - ctx.now, ctx.words),
-        going=[*going, *pending][:_MOST_GOING],
+        going=going,
         progress_of=lambda run: run_timeline.progress(run, ctx.now),
         going_total=running,
         soon=together(soon.items),
@@ -106,6 +105,11 @@ async def show(ctx: PageContext) -> Response:
         alerts=[alert for alert in alerts if alert["rule"] not in rules.get(alert["task_id"], ())],
         has_tasks=bool(soon.total or ended.today.runs or (await services.tasks.found(TaskQuery(page_size=1))).items),
     )
+
+
+async def _in_progress(services: Services) -> list[Run]:
+    found = await asyncio.gather(*(newest_runs(services, None, _MOST_GOING, status=(each,)) for each in _GOING))
+    return [run for runs in found for run in runs][:_MOST_GOING]
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ def _is_shown(ctx: PageContext) -> bool:
 
 PANES: Final = ("request", "response", "callback", "log", "raw")
 _JOB_PANES: Final = {"request": "field.payload", "response": "run.result"}
-"""What a job has in place of a request and a response."""
+"""What a job and a flow have in place of a request and a response."""
 _PARTS: Final = 200
 _UNKNOWN_CALLBACKS: Final = 20
 _MOST_ATTEMPTS: Final = 100
@@ -146,7 +146,7 @@ async def show_run(ctx: PageContext) -> Response:
         unknown_callbacks=await unknown_callbacks(ctx, run, spec),
         log=log,
         panes=panes_of(ctx, spec, bool(calls)),
-        pane_words=_JOB_PANES if spec is not None and spec.job_type else {},
+        pane_words=_JOB_PANES if spec is not None and (spec.job_type or is_flow) else {},
         pane=pane_of(
             ctx, exchange, spec, run.status, has_log=bool(log.lines or log.is_narrowed), has_callbacks=bool(calls)
         ),

@@ -94,7 +94,7 @@ def _bars(
 ) -> Iterator[RunBar]:
     started = [attempt for attempt in attempts if attempt.start_time is not None]
     begins = (started[0].start_time if started else None) or run.end_time or now
-    due = min(run.run_at, begins)
+    due = run.run_at if run.run_at <= begins else min(run.scheduled_time, begins)  # delayed: it waits all the time
     yield RunBar("planned", min(run.scheduled_time, due), min(run.scheduled_time, due), "active")
     yield RunBar("queue", due, begins, "idle", is_open=not started and run.end_time is None)
     waits = _waiting(run, started[-1], callbacks, now, patience) if started else None

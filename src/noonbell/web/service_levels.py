@@ -100,8 +100,15 @@ def promise(sla: Sla, words: Translator) -> list[str]:
     if sla.finish_by is not None:
         said.append(words("sla.finish_by", time=sla.finish_by))
     if sla.success_ratio is not None:
-        said.append(words("sla.success_ratio", percent=f"{100 * sla.success_ratio:g}", window=sla.window))
+        said.append(
+            words("sla.success_ratio", percent=f"{100 * sla.success_ratio:g}", window=_window(sla.window, words))
+        )
     return said
+
+
+def _window(text: str, words: Translator) -> str:
+    """`28d` as other spans are told: `28 d`."""
+    return f"{text[:-1]} {words(f'unit.{text[-1]}')}"
 
 
 def breach_words(breach: SlaBreach, words: Translator, local: Callable[[int], str]) -> str:

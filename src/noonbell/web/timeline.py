@@ -7,6 +7,7 @@ page shows a limited number of tasks, the nearest first, and says of how many.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from calendar import Calendar
 from collections import Counter
@@ -28,7 +29,7 @@ from noonbell.model.rollup import DAY, HOUR, Figures, Scope, Stretch
 from noonbell.model.task import Task
 from noonbell.ports import Store
 from noonbell.service import filters
-from noonbell.service.timeline import LONGEST, Lane, Timelines
+from noonbell.service.timeline import LONGEST, Lane, Load, Timelines
 from noonbell.service.translation import error_words
 from noonbell.web import timeline_rows as drawing
 from noonbell.web.context import PageContext, merged, one_of
@@ -88,7 +89,7 @@ async def _show_lanes(ctx: PageContext, window: Window) -> Response:
         is_table=is_table,
         labels=sorted({name for lane in found for name in lane.task.spec.labels}),
         columns=drawing.columns(drawing.starts(found, ctx.now, window.until, step), step, axis, ctx.now),
-        crowds=await crowds(ctx, timelines, window),
+        **await crowds(ctx, timelines, window),
         total=total or 0,
         pager=pager_by_number(ctx.query, query.page, total or 0, _ROWS),
     )
@@ -104,10 +105,20 @@ def lines_of(
     return sorted(within[:_MOST_LINES], key=lambda pair: (pair[1].at, pair[0].task.id)), len(within)
 
 
-async def crowds(ctx: PageContext, timelines: Timelines, window: Window) -> list[drawing.Crowd]:
-    if window.until <= ctx.now:
-        return []
-    return drawing.crowds(await timelines.load(Instant(max(window.since, ctx.now)), window.until))
+CROWDS_WITHIN: Final = 12 * 3_600 * SECOND
+
+
+async def crowds(
+    ctx: PageContext, timelines: Timelines, window: Window, most: int = 5, load: Load | None = None
+) -> dict[str, Any]:
+    """The fullest minutes of the next hours: over a longer stretch, what fires every ten minutes is not listed slot by slot."""
+    since = Instant(max(window.since, ctx.now))
+    until = Instant(min(window.until, since + CROWDS_WITHIN))
+    if since >= until:
+        return {"crowds": [], "crowds_cut": False}
+    if load is None or until < window.until:
+        load = await timelines.load(since, until)
+    return {"crowds": drawing.crowds(load, most), "crowds_cut": until < window.until}
 
 
 async def _show_load(ctx: PageContext, window: Window) -> Response:
@@ -129,7 +140,7 @@ async def _show_load(ctx: PageContext, window: Window) -> Response:
         columns=found,
         step=step,
         peak=max(found, key=lambda column: column.count, default=None),
-        crowds=drawing.crowds(load, 12) if load is not None else [],
+        **await crowds(ctx, timelines, window, 12, load),
         counted=load.counted if load is not None else 0,
         total=load.total if load is not None else 0,
     )
@@ -338,6 +349,9 @@ _LINE: Final = 73
 async def ask(ctx: PageContext) -> Response:
     take_zone(ctx)
     given = {name: ctx.query.get(name, "") for name in ("task", "from", "to")}
+    if given["task"].isdecimal():  # a link: the box is for names
+        with contextlib.suppress(NotFound, InvalidId):
+            given["task"] = (await _named(ctx, given["task"])).name
     return await _form(ctx, given)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import Final
 
 from noonbell.clock import SECOND, Instant, rfc3339, slot_of
@@ -29,6 +30,10 @@ class Tick:
     text: str
     is_day: bool
     """A new day begins here."""
+    date: date | None = None
+    """What stands there in place of a time."""
+    is_extra: bool = False
+    """Left out where there is little room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +74,10 @@ class Axis:
             for at in range(first, stop, step):
                 local = self.zone.local(at)
                 is_day = (local.hour, local.minute) == (0, 0)
-                text = f"{local:%m-%d}" if is_day or step >= 86_400 else f"{local:%H:%M}"
-                found.append(Tick(self.x(at * SECOND), text, is_day))
-        return found
+                day = local.date() if is_day or step >= 86_400 else None
+                found.append(Tick(self.x(at * SECOND), f"{local:%H:%M}", is_day, day))
+        kept = next((place for place, tick in enumerate(found) if tick.is_day), 0) % 2
+        return [replace(tick, is_extra=place % 2 != kept) for place, tick in enumerate(found)]
 
     def changes(self) -> list[OffsetChange]:
         edges = [start for start, _, _ in self._stretches()][1:]

@@ -63,6 +63,14 @@ def callback(number: int, at: int, body: str = "{}", reason: str | None = None) 
 # Over time
 
 
+def test_a_delayed_run_waits_from_its_publication_on_and_its_axis_is_whole():
+    later = run("SCHEDULED", run_at=Instant(T0 + 3_600 * S), start_time=None, end_time=None)
+    planned, waits = run_time.bars(later, [], [], T0 + 30 * S)
+    assert (planned.kind, waits.kind) == ("planned", "queue")
+    assert (waits.end - waits.start, waits.is_open) == (30 * S, True)
+    assert run_time.left_out([planned, waits]) == 0
+
+
 def test_attempts_and_what_lies_between_them_are_in_the_order_of_time():
     found = run_time.bars(run(), [attempt(1, "FAILED", 0, 1), attempt(2, "FAILED", 11, 12)], [], T0 + 60 * S)
     assert [bar.kind for bar in found] == ["planned", "queue", "attempt", "backoff", "attempt"]
