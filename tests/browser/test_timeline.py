@@ -93,7 +93,7 @@ async def test_the_month_leads_to_a_day_and_the_table_says_the_same_without_a_pi
     await page.goto(address(node, "/timeline?view=table&name=in-the-month&span=7d"))
     rows = page.get_by_role("row").filter(has_text="in-the-month")
     assert await rows.count() in (3, 4)
-    await expect(rows.first).to_contain_text("planned")
+    await expect(rows.first).to_contain_text("Planned")
 
 
 async def test_tasks_that_start_together_are_spread_in_three_clicks(nodes, target, open_page, tmp_path):
