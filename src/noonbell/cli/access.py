@@ -69,31 +69,29 @@ COLUMNS = {
 
 @click.group("token", cls=NounGroup)
 def token_command() -> None:
-    """Make, list and revoke API tokens; needs the store, not a server."""
+    """Create, list and revoke API tokens; needs the store, not a server."""
 
 
 @token_command.command("create")
 @click.option(
-    "--role", required=True, type=click.Choice(["viewer", "worker", "operator", "admin"]), help="What it may do."
+    "--role", required=True, type=click.Choice(["viewer", "worker", "operator", "admin"]), help="What the token may do."
 )
 @click.option(
-    "--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only for tasks with this label; may be given again."
+    "--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only for tasks with this label; may be repeated."
 )
 @click.option(
     "--queue",
     "queues",
     multiple=True,
     metavar="NAME",
-    help="Only for this queue; a worker's token needs one. May be given again.",
+    help="Only for this queue; a worker's token needs one. May be repeated.",
 )
-@click.option(
-    "--job-type", "job_types", multiple=True, metavar="NAME", help="Only for this job type; may be given again."
-)
+@click.option("--job-type", "job_types", multiple=True, metavar="NAME", help="Only for this job type; may be repeated.")
 @click.option("--name", required=True, metavar="NAME", help="Who or what it is for; the audit log shows it.")
 @click.option(
     "--days", type=click.FloatRange(min=0, min_open=True), help="Valid for this many days [until it is revoked]."
 )
-@span_option("--expires", is_zero_allowed=False, help="The same with a unit, such as 30d or 12h.")
+@span_option("--expires", is_zero_allowed=False, help="The same as --days with a unit, such as 30d or 12h.")
 @config_option
 @store_option
 def create(
@@ -107,10 +105,10 @@ def create(
     files: tuple[str, ...],
     store: str | None,
 ) -> None:
-    """Print a new token: shown now and never again.
+    """Create a token and print it: it is shown only once.
 
-    Where no store is named, the server's own file must be here already. With --label, --queue or --job-type the token is for
-    tasks that have all of them, and for their runs: nothing else is there for it.
+    Without --store, the server's own database file must already exist here. With --label, --queue or --job-type, the
+    token can access only tasks that have all of them, and their runs.
     """
     from noonbell.cli.store import missing_file
     from noonbell.service.access import labels_of, scope_of
@@ -119,7 +117,7 @@ def create(
     seconds = None if days is None else days * 86_400
     if expires is not None:
         if days is not None:
-            raise click.UsageError("--days and --expires say the same; give one of them")
+            raise click.UsageError("--days and --expires mean the same; use only one")
         seconds = expires
     wanted = labels_of(labels)
 
@@ -138,7 +136,7 @@ def create(
     click.echo(_with_access(files, store, work))
     talk(f"valid for servers on {address}" + (" (newly created: no server has used it yet)" if is_new else ""))
     if loaded.origins["store.url"] == "default" and (server := os.environ.get("NOONBELL_URL")):
-        talk(f"no store was named: if the server at {server} works on another one, name that with --store")
+        talk(f"no store was given: if the server at {server} uses another one, give it with --store")
 
 
 @token_command.command("list")
@@ -146,7 +144,7 @@ def create(
 @store_option
 @output_option
 def list_tokens(files: tuple[str, ...], store: str | None, output: str) -> None:
-    """List tokens, without their secrets: those are not kept."""
+    """List tokens. Their secrets are not stored, so they cannot be shown."""
     show_list(_with_access(files, store, lambda access: access.tokens(), must_exist=True), COLUMNS, output)
     say_default_store(load_settings(files, store__url=store))
 
@@ -156,7 +154,7 @@ def list_tokens(files: tuple[str, ...], store: str | None, output: str) -> None:
 @config_option
 @store_option
 def revoke(name: str, files: tuple[str, ...], store: str | None) -> None:
-    """Revoke a token: within seconds no node takes it any more."""
+    """Revoke a token; every node rejects it within seconds."""
 
     async def work(access: Access) -> None:
         await access.revoke(name)
@@ -180,7 +178,7 @@ def _with_access(
     missing = missing_file(settings.store.url) if must_exist or not is_named else None
     if missing is not None:
         # A new file would hold a token that no server knows.
-        raise NotFound(f"there is no file {missing}; name the server's store with --store or NOONBELL_STORE__URL")
+        raise NotFound(f"there is no file {missing}; give the server's store with --store or NOONBELL_STORE__URL")
     sealer = sealing.from_file(settings.secrets.key_file)
 
     async def run() -> T:
@@ -200,13 +198,13 @@ def _with_access(
 
 @click.group("secrets", cls=NounGroup)
 def secrets_command() -> None:
-    """Make a key for secrets in the store; seal them all anew."""
+    """Create a key for secrets in the store; re-encrypt all of them."""
 
 
 @secrets_command.command("key")
 @click.argument("key_id", metavar="ID")
 def new_key(key_id: str) -> None:
-    """Print a line for a key file, with a new key of the name ID."""
+    """Print a new key named ID, as a line for a key file."""
     from noonbell.sealing import new_key_line
 
     click.echo(new_key_line(key_id))
@@ -217,10 +215,10 @@ def new_key(key_id: str) -> None:
 @store_option
 @expect_head_option
 def rotate(files: tuple[str, ...], store: str | None, heads: list[Head]) -> int:
-    """Seal every secret with the first key of secrets.key_file; then the other keys are not needed.
+    """Re-encrypt every secret with the first key of secrets.key_file; the other keys are then no longer needed.
 
-    The audit log is checked with all keys, and its next line, signed with the first one, says so. Exit code 1: the secrets
-    are sealed, but the log is not as it was written; keep the old keys until that is cleared up.
+    The audit log is checked with all keys, and its next entry, signed with the first one, records the result. Exit code
+    1: the secrets are re-encrypted, but the audit log has been altered; keep the old keys until you know why.
     """
     from noonbell import sealing
     from noonbell.service.audit_log import in_words
@@ -239,14 +237,15 @@ def rotate(files: tuple[str, ...], store: str | None, heads: list[Head]) -> int:
 
     done, log = asyncio.run(run())
     talk(
-        f"sealed with key {sealer.first}: {done.tasks} tasks, {done.versions} earlier versions, {done.channels} channels,"
+        f"encrypted with key {sealer.first}: {done.tasks} tasks, {done.versions} earlier versions, {done.channels}"
+        " channels,"
         f" {done.subscriptions} subscriptions and {done.calls} calls;"
-        " the rest was so already"
+        " the rest already was"
     )
     for flaw in log.flaws:
         click.echo(in_words(flaw), err=True)
     if not log.is_sound:
-        click.echo("keep the old keys: without them the audit log can be checked no further", err=True)
+        click.echo("keep the old keys: without them, older entries of the audit log can no longer be checked", err=True)
     return 0 if log.is_sound else EXIT_FAILED
 
 

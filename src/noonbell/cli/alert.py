@@ -72,23 +72,23 @@ DELIVERY_COLUMNS = {
 
 @click.group("alert", cls=NounGroup)
 def alert_command() -> None:
-    """List, acknowledge and mute alerts; test channels, and list what was sent."""
+    """List, acknowledge and mute alerts; test channels and list deliveries."""
 
 
 @alert_command.command("list")
 @output_option
 def list_alerts(output: str) -> None:
-    """List what is wrong now."""
+    """List open alerts."""
     show_list(Remote.of_environment().get("/alerts")["items"], COLUMNS, output)
 
 
 @alert_command.command("ack")
 @click.argument("rule")
 @click.argument("subject")
-@click.option("--note", default="", help="For those who see the alert.")
+@click.option("--note", default="", help="A note for others who see the alert.")
 @click.option("--withdraw", is_flag=True, help="Withdraw the acknowledgement.")
 def acknowledge(rule: str, subject: str, note: str, withdraw: bool) -> None:
-    """Acknowledge an open alert: it is not repeated until it is over. RULE and SUBJECT are as `alert list` shows them."""
+    """Acknowledge an open alert, so that it is not repeated while it lasts. `alert list` shows its RULE and SUBJECT."""
     remote, key = Remote.of_environment(), {"rule": rule, "subject": subject}
     if withdraw:
         remote.post("/alerts/unacknowledge", key)
@@ -101,22 +101,20 @@ def acknowledge(rule: str, subject: str, note: str, withdraw: bool) -> None:
 @alert_command.command("mutes")
 @output_option
 def list_mutes(output: str) -> None:
-    """List which alerts are muted."""
+    """List mutes."""
     show_list(Remote.of_environment().get("/alerts/mutes")["items"], MUTE_COLUMNS, output)
 
 
 @alert_command.command("mute")
 @span_option("--for", "seconds", required=True, is_zero_allowed=False, help="For how long, such as 2h.")
 @click.option("--rule", help="Alerts of this rule [of every rule].")
-@click.option(
-    "--task", "tasks", multiple=True, metavar="NAME", help="Alerts about these tasks; * and ? may be in them."
-)
+@click.option("--task", "tasks", multiple=True, metavar="NAME", help="Alerts about these tasks; * and ? are wildcards.")
 @click.option(
     "--label", "labels", multiple=True, metavar="NAME=VALUE", help="Alerts about tasks with all of these labels."
 )
-@click.option("--reason", default="", help="Why, for those who see it.")
+@click.option("--reason", default="", help="The reason, shown with the mute.")
 def mute(seconds: float, rule: str | None, tasks: tuple[str, ...], labels: tuple[str, ...], reason: str) -> None:
-    """Send no messages about alerts for a while. They are raised and shown all the same."""
+    """Send no notifications of alerts for a while. They are still opened and shown."""
     until = Instant(SystemClock().now() + round(seconds * SECOND))
     given = {
         "rule": rule,
@@ -132,7 +130,7 @@ def mute(seconds: float, rule: str | None, tasks: tuple[str, ...], labels: tuple
 @alert_command.command("unmute")
 @click.argument("mute_id")
 def unmute(mute_id: str) -> None:
-    """End a mute, by its id."""
+    """End a mute, by its ID."""
     Remote.of_environment().call("DELETE", f"/alerts/mutes/{segment(mute_id)}")
     talk(f"ended mute {mute_id}")
 
@@ -141,7 +139,7 @@ def unmute(mute_id: str) -> None:
 @click.argument("channel")
 @click.pass_context
 def test_channel(ctx: click.Context, channel: str) -> None:
-    """Send a test message to a channel, now."""
+    """Send a test message to a channel."""
     answer = Remote.of_environment().post(f"/alerts/channels/{segment(channel)}/test")
     if not answer["delivered"]:
         talk(f"not delivered: {_why(answer)}")
@@ -150,12 +148,18 @@ def test_channel(ctx: click.Context, channel: str) -> None:
 
 
 @alert_command.command("deliveries")
-@click.option("--channel", help="To this channel [to every channel].")
-@click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="How many, newest first.")
-@click.option("--before", type=int, metavar="ID", help="Those before this one, by its id.")
+@click.option("--channel", help="Only to this channel [every channel].")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1_000),
+    default=50,
+    show_default=True,
+    help="Show at most this many, newest first.",
+)
+@click.option("--before", type=int, metavar="ID", help="Only those before the one with this ID.")
 @output_option
 def deliveries(channel: str | None, limit: int, before: int | None, output: str) -> None:
-    """List what was sent and what came of it, newest first."""
+    """List the notifications that were sent and their results, newest first."""
     given = {"limit": limit, "channel": channel, "before": before}
     query = {name: value for name, value in given.items() if value is not None}
     show_list(Remote.of_environment().get("/alerts/deliveries", query)["items"], DELIVERY_COLUMNS, output, name="id")

@@ -39,7 +39,7 @@ class Remote:
         try:
             self._wire = transport.Transport(self.url, token, patience or transport.PATIENCE)
         except errors.InvalidArgument:
-            problem = f"is {url!r}; takes an address such as {transport.DEFAULT_URL}"
+            problem = f"is {url!r}; expected an address such as {transport.DEFAULT_URL}"
             raise errors.SettingsError.field("NOONBELL_URL", problem) from None
 
     @classmethod
@@ -69,15 +69,15 @@ class Remote:
                 return errors.NotFound(self._missing(path) or error.message, details=error.details)
             case errors.InvalidId():
                 noun, ref = _noun_and_ref(path)
-                hint = f"noonbell run list --task {shlex.quote(ref)} lists those of a task" if noun == "runs" else ""
+                hint = f"noonbell run list --task {shlex.quote(ref)} lists the runs of a task" if noun == "runs" else ""
             case errors.AlreadyExists() if path in ("/alerts/channels", "/alerts/rules"):
                 hint = f"noonbell api PUT {path}/NAME changes it"
             case errors.Unauthorized():
-                hint = "put a token into NOONBELL_TOKEN; noonbell token create makes one"
+                hint = "set a token in NOONBELL_TOKEN; noonbell token create creates one"
             case _ if "url" in error.details and error.details["url"] == self.url:
                 hint = f"NOONBELL_URL is {self.url}"
             case errors.StoreUnavailable() if error.message.startswith("no server at"):
-                hint = "start one with `noonbell serve`, or say where it is with NOONBELL_URL"
+                hint = "start one with `noonbell serve`, or give its address in NOONBELL_URL"
         mark = " " if error.message.endswith("?") else "; "
         return type(error)(f"{error.message}{mark}{hint}", details=error.details) if hint else error
 
@@ -91,7 +91,7 @@ class Remote:
         return answer
 
     def _no_noonbell(self) -> errors.NoonbellError:
-        return errors.StoreUnavailable(f"{self.url} answers, but is no Noonbell server", details={"url": self.url})
+        return errors.StoreUnavailable(f"{self.url} responds, but is not a Noonbell server", details={"url": self.url})
 
     def _missing(self, path: str) -> str | None:
         """The task or run that is not there, with names that are near. None: something else of this path is missing."""
@@ -105,7 +105,7 @@ class Remote:
         except errors.NotFound:
             what = noun.removesuffix("s")
             if not ref.startswith("name:"):
-                return f"there is no {what} {ref}; noonbell {what} list shows those that are there"
+                return f"there is no {what} {ref}; noonbell {what} list shows the existing ones"
             name = ref.removeprefix("name:")
             return f"there is no task {name!r}{did_you_mean(name, self._task_names())}"
         except errors.NoonbellError:
@@ -188,7 +188,7 @@ def task_segment(name_or_id: str) -> str:
 @click.command("api")
 @click.argument("method")
 @click.argument("path")
-@click.option("-d", "--data", metavar="JSON", help="The body; - reads stdin.")
+@click.option("-d", "--data", metavar="JSON", help="The body; - for stdin.")
 def api_command(method: str, path: str, data: str | None) -> None:
     """Call the API: `noonbell api GET /tasks`, `noonbell api POST /tasks/1/trigger -d '{}'`."""
     text = sys.stdin.read() if data == "-" else data

@@ -53,24 +53,26 @@ def bulk_command() -> None:
 
 @bulk_command.command("start")
 @click.argument("kind", type=click.Choice((*_RUNS, *_TASKS)))
-@click.option("--id", "ids", multiple=True, type=int, metavar="ID", help="These runs or tasks; may be repeated.")
-@click.option("--status", multiple=True, metavar="STATUS", help="Only these; may be repeated for runs.")
-@click.option("--label", metavar="NAME=VALUE", help="Only tasks with this label, or runs of such tasks.")
-@click.option("--queue", metavar="QUEUE", help="Only those of this queue.")
-@click.option("--task", metavar="TASK", help="Only runs of this task.")
-@click.option("--key", metavar="KEY", help="Only runs of this key.")
-@click.option("--since", metavar="SPAN", help="Only runs that were scheduled since then: 30m, 24h, 7d, or a time.")
-@click.option("--until", metavar="SPAN", help="Only runs that were scheduled until then.")
-@click.option("--text", metavar="TEXT", help="Only runs with this in the task's name or the error message.")
-@click.option("--search", metavar="TEXT", help="Only runs with this in their key, payload, result, log or error.")
-@click.option("--name", metavar="TEXT", help="Only tasks with this in their name.")
-@click.option("--all", "everything", is_flag=True, help="Every run or task.")
 @click.option(
-    "--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Of change-tasks: what it sets; may be repeated."
+    "--id", "ids", multiple=True, type=int, metavar="ID", help="Only these runs or tasks, by ID; may be repeated."
 )
-@click.option("-y", "--yes", is_flag=True, help="Of delete-tasks: do not ask.")
+@click.option("--status", multiple=True, metavar="STATUS", help="Only this status; may be repeated for runs.")
+@click.option("--label", metavar="NAME=VALUE", help="Only tasks with this label, or runs of such tasks.")
+@click.option("--queue", metavar="QUEUE", help="Only runs or tasks of this queue.")
+@click.option("--task", metavar="TASK", help="Only runs of this task.")
+@click.option("--key", metavar="KEY", help="Only runs with this key.")
+@click.option("--since", metavar="SPAN", help="Only runs scheduled since: 30m, 24h, 7d, or a time.")
+@click.option("--until", metavar="SPAN", help="Only runs scheduled until this time.")
+@click.option("--text", metavar="TEXT", help="Only runs with this text in the task's name or the error message.")
+@click.option("--search", metavar="TEXT", help="Only runs with this text in their key, payload, result, log or error.")
+@click.option("--name", metavar="TEXT", help="Only tasks with this text in their name.")
+@click.option("--all", "everything", is_flag=True, help="All runs or tasks.")
+@click.option(
+    "--set", "changes", multiple=True, metavar="FIELD=VALUE", help="For change-tasks: a field to set; may be repeated."
+)
+@click.option("-y", "--yes", is_flag=True, help="For delete-tasks: do not ask for confirmation.")
 @click.option("--wait", is_flag=True, help="Wait until it has ended.")
-@span_option("--timeout", default="300s", show_default=True, help="Wait no longer than that.")
+@span_option("--timeout", default="300s", show_default=True, help="Wait at most this long.")
 @output_option
 def start(
     kind: str,
@@ -84,10 +86,10 @@ def start(
     output: str,
     **narrowed: str | None,
 ) -> int:
-    """Change all runs or tasks that a filter finds.
+    """Change all runs or tasks that match a filter.
 
-    The filter is frozen: what is made or ends later is not touched. The server goes on by itself; `noonbell bulk get
-    ID` shows how far it is.
+    The filter applies to what exists now: runs and tasks that are created or end later are not touched. The server
+    continues on its own; `noonbell bulk get ID` shows the progress.
     """
     given: dict[str, Any] = {"kind": kind.replace("-", "_"), "ids": list(ids) or None, "all": everything or None}
     given["filter"] = _filter(kind, status, narrowed) or None
@@ -108,7 +110,7 @@ def _filter(kind: str, status: tuple[str, ...], narrowed: dict[str, str | None])
     wrong = _OF_TASKS if kind in _RUNS else _OF_RUNS
     for name in wrong:
         if narrowed[name] is not None:
-            raise click.UsageError(f"--{name} is of no use with {kind}")
+            raise click.UsageError(f"--{name} does not apply to {kind}")
     found: dict[str, Any] = {name: value for name, value in narrowed.items() if value is not None}
     for option, field in (("since", "from"), ("until", "to")):
         if option in found:
@@ -116,7 +118,7 @@ def _filter(kind: str, status: tuple[str, ...], narrowed: dict[str, str | None])
     words = [word.upper() for word in status]
     if words and kind in _TASKS:
         if len(words) > 1:
-            raise click.UsageError(f"--status is given {len(words)} times; {kind} takes one")
+            raise click.UsageError(f"--status is given {len(words)} times; {kind} accepts one")
         return {**found, "status": words[0]}
     return {**found, **({"status": words} if words else {})}
 
@@ -128,7 +130,7 @@ def _change(changes: tuple[str, ...]) -> dict[str, Any]:
     for text in changes:
         name, equals, value = text.partition("=")
         if not equals:
-            raise click.BadParameter(f"is {text!r}; takes FIELD=VALUE", param_hint="--set")
+            raise click.BadParameter(f"is {text!r}; expected FIELD=VALUE", param_hint="--set")
         found[name] = value if name == "queue" else value_of(value)
     return found
 
@@ -165,7 +167,7 @@ def list_bulk(limit: int, output: str) -> None:
 @click.argument("operation_id")
 @output_option
 def get(operation_id: str, output: str) -> None:
-    """Show how far a bulk operation is, or how it ended."""
+    """Show the progress of a bulk operation, or how it ended."""
     one = Remote.of_environment().get(f"/bulk/{segment(operation_id)}")
     show_one(one, output, name="id", lines=lambda one: [_told(one), "", *fields(one)])
 
@@ -184,7 +186,7 @@ _SKIPPED = {
 )
 @output_option
 def skipped(operation_id: str, limit: int, output: str) -> None:
-    """List what a bulk operation has skipped, each with the reason."""
+    """List what a bulk operation skipped, each with the reason."""
     found = Remote.of_environment().get(f"/bulk/{segment(operation_id)}/skipped", {"limit": limit})
     show_list(found["items"], _SKIPPED, output)
 
@@ -193,7 +195,7 @@ def skipped(operation_id: str, limit: int, output: str) -> None:
 @click.argument("operation_id")
 @output_option
 def cancel(operation_id: str, output: str) -> None:
-    """Stop a bulk operation; what it has done stays."""
+    """Stop a bulk operation; what is already done is kept."""
     answer = Remote.of_environment().post(f"/bulk/{segment(operation_id)}/cancel")
     show_one(answer, output, name="id", lines=lambda one: [_told(one)])
 
@@ -201,10 +203,10 @@ def cancel(operation_id: str, output: str) -> None:
 @bulk_command.command("undo")
 @click.argument("operation_id")
 @click.option("--wait", is_flag=True, help="Wait until it has ended.")
-@span_option("--timeout", default="300s", show_default=True, help="Wait no longer than that.")
+@span_option("--timeout", default="300s", show_default=True, help="Wait at most this long.")
 @output_option
 def undo(operation_id: str, wait: bool, timeout: float, output: str) -> int:
-    """Turn back what enable-tasks or disable-tasks has changed, by another operation."""
+    """Undo what enable-tasks or disable-tasks changed, with another operation."""
     remote = Remote.of_environment()
     answer = remote.post(f"/bulk/{segment(operation_id)}/undo")
     if wait:

@@ -68,12 +68,12 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
 @calendar_command.command("import")
 @click.argument("file", metavar="FILE.ics|FILE.yaml")
 @click.option("--name", metavar="NAME", help="The calendar's name [the file's].")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask where slots move.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation if slots move.")
 @output_option
 def import_calendar(file: str, name: str | None, yes: bool, output: str) -> None:
-    """Make a calendar from a file, or change it: iCal (.ics), or a file with `calendars:`.
+    """Create or change a calendar from a file: iCal (.ics), or a file with `calendars:`.
 
-    Of an iCal file, each all-day event closes its days; what else the calendar says stays as it is.
+    Each all-day event of an iCal file closes its days; the other fields of the calendar are kept.
     """
     remote = Remote.of_environment()
     for each, body in _bodies(remote, file, name):
@@ -98,7 +98,7 @@ def _saved(answer: dict[str, Any]) -> Iterator[str]:
 @click.option("--days", default=92, show_default=True, help="How far ahead slots are compared.")
 @output_option
 def diff_calendar(file: str, name: str | None, days: int, output: str) -> int:
-    """Show which slots of which tasks a file would move. Nothing is saved; exit code 1: there are differences."""
+    """Show which slots of which tasks a file would move. Nothing is saved. Exit code 1: there are differences."""
     remote = Remote.of_environment()
     differs = False
     bodies = _bodies(remote, file, name)
@@ -146,7 +146,7 @@ def refresh_calendar(name: str, output: str) -> None:
 
 @calendar_command.command("delete")
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete_calendar(name: str, yes: bool) -> None:
     """Delete a calendar that no task uses."""
     if not yes:
@@ -181,13 +181,13 @@ def calendars_in(path: str, text: str, only: str | None = None) -> list[tuple[st
     for document in documents:
         listed = document.get("calendars") if isinstance(document, dict) else None
         if not isinstance(listed, list):
-            raise InvalidArgument.field(path, "holds no list of calendars under `calendars:`")
+            raise InvalidArgument.field(path, "has no list of calendars under `calendars:`")
         for number, each in enumerate(listed):
             name = each.get("name") if isinstance(each, dict) else None
             if not isinstance(name, str):
-                problems[f"{path}: calendars[{number}]"] = "is not an object with a name, which is a text"
+                problems[f"{path}: calendars[{number}]"] = "is not an object with a name"
             elif name in found:
-                problems[f"{path}: calendars[{name}]"] = "is there twice; a name belongs to one calendar"
+                problems[f"{path}: calendars[{name}]"] = "is listed twice; names must be unique"
             else:
                 found[name] = {field: value for field, value in each.items() if field != "name"}
     if problems:

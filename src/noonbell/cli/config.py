@@ -26,10 +26,10 @@ def config_command() -> None:
 @config_command.command("show")
 @config_option
 @store_option
-@click.option("--origin", is_flag=True, help="Say where each value comes from.")
+@click.option("--origin", is_flag=True, help="Show where each value comes from.")
 @click.option("-o", "output", default="yaml", type=click.Choice(["yaml", "json"]), help="The format.")
 def show(files: tuple[str, ...], store: str | None, origin: bool, output: str) -> None:
-    """Print every setting as it is in force; secrets are masked."""
+    """Print the settings in force; secrets are masked."""
     loaded = load_settings(files, store__url=store)
     if origin:
         click.echo(_with_origins(loaded, output))
@@ -41,11 +41,11 @@ def show(files: tuple[str, ...], store: str | None, origin: bool, output: str) -
 @config_option
 @store_option
 def check(files: tuple[str, ...], store: str | None) -> None:
-    """Read all settings, tasks, jobs and alerts included, and stop at what is wrong, a line for each problem."""
+    """Check all settings, including tasks, jobs and alerts; prints one line for each problem."""
     loaded = load_settings(files, store__url=store)
     _check_declared(loaded.settings)
     chosen = sum(origin != "default" for origin in loaded.origins.values())
-    click.echo(f"the settings are valid: {chosen} chosen, the rest by default", err=True)
+    click.echo(f"the settings are valid: {chosen} set, the rest at their defaults", err=True)
 
 
 def _check_declared(settings: Settings) -> None:
@@ -81,16 +81,16 @@ def _check_jobs(settings: Settings) -> None:
 
 @config_command.command("reference")
 def reference() -> None:
-    """Print every key with its default and meaning, as a page of Markdown."""
+    """Print every key with its default and meaning, as Markdown."""
     click.echo(reference_table(), nl=False)
 
 
 @config_command.command("systemd")
 @click.argument("unit", type=click.Choice(["node", "worker"]), default="node")
 def systemd(unit: str) -> None:
-    """Print the systemd unit of a node, or of a worker: docs/how-to/run-under-systemd.md has the steps.
+    """Print a systemd unit for a node or a worker; docs/how-to/run-under-systemd.md has the steps.
 
-    It starts this installation's own command.
+    The unit starts the same `noonbell` command that printed it.
     """
     name = "noonbell.service" if unit == "node" else "noonbell-worker@.service"
     text = _units().joinpath(name).read_text(encoding="utf-8")

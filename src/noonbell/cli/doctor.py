@@ -40,14 +40,14 @@ _COLOURS = {"well": "green", "note": "blue", "care": "yellow", "ill": "red"}
     "ignored",
     multiple=True,
     metavar="CHECK",
-    help="A check, such as tasks, that leaves the exit code at 0; may be repeated.",
+    help="A check, such as tasks, that does not affect the exit code; may be repeated.",
 )
 @output_option
 def doctor_command(files: tuple[str, ...], store: str | None, ignored: tuple[str, ...], output: str) -> int:
-    """Look at settings, store, planner, workers, queues, tasks and server.
+    """Check settings, store, planner, workers, queues, tasks and server.
 
-    Exit code 1: there is a problem (✖), a task whose last run failed included. 0: there is none; what is worth a look
-    (!) and what one may want to do (i) are listed.
+    Exit code 1: there is a problem (✖); a task whose last run failed is one. 0: there is none, but there may be
+    warnings (!) and notes (i).
     """
     from noonbell.cli.output import is_colourful
     from noonbell.service.doctor import said
@@ -168,11 +168,11 @@ def _on_which_store(server: _Server, installation: str | None) -> Finding:
     if found.mark is not CheckStatus.WELL:
         return found
     if server.store is None:
-        says = f"{found.says}; it tells only an admin's token which store it works on"
+        says = f"{found.says}; it reports its store only to an admin's token"
         return replace(found, says=says)
     if server.installation_id == installation:
         return replace(found, says=f"{found.says}, on this store")
-    says = f"{found.says} works on another store, {server.store}"
+    says = f"{found.says} uses another store, {server.store}"
     return replace(found, mark=CheckStatus.CARE, says=says, fix=_look_there(server))
 
 
@@ -201,11 +201,11 @@ def _look_there(server: _Server) -> str:
     store = server.store or ""
     there = f"noonbell doctor --store {shlex.quote(store)}"
     if store.startswith("sqlite:"):
-        return f"the server at {server.url} works on another: {there}"
+        return f"the server at {server.url} uses another: {there}"
     ways = "noonbell doctor --config FILE, with the server's settings"
     if "***" not in store and not store.startswith("memory:"):  # no password is left out
         ways = f"{there}; or --config FILE, with the server's settings"
-    return f"the server at {server.url} works on {store}: {ways}; or {server.url}/settings/diagnostics"
+    return f"the server at {server.url} uses {store}: {ways}; or {server.url}/settings/diagnostics"
 
 
 async def _store(settings: Settings, server: _Server) -> tuple[list[Finding], str | None]:
@@ -216,7 +216,7 @@ async def _store(settings: Settings, server: _Server) -> tuple[list[Finding], st
     missing = missing_file(settings.store.url)
     if missing is not None:
         says = f"does not exist: there is no file {missing}"
-        way = "noonbell serve makes it; if it should be there, say where with --store"
+        way = "noonbell serve creates it; if it should already exist, give its address with --store"
         return [Finding("store", CheckStatus.CARE, says, way if server.store is None else _look_there(server))], None
     try:
         async with as_it_is(settings) as store:
@@ -225,7 +225,7 @@ async def _store(settings: Settings, server: _Server) -> tuple[list[Finding], st
         way = "set store.table_prefix or store.schema, or name another store"
         return [Finding("schema", CheckStatus.ILL, error.message, way)], None
     except NoonbellError as error:
-        way = "look at store.url, and whether the database runs"
+        way = "check store.url, and that the database is running"
         return [Finding("store", CheckStatus.ILL, error.message, way)], None
 
 
@@ -240,7 +240,7 @@ async def _open_store(store: SqlStore, settings: Settings) -> tuple[list[Finding
     installation = await store.installation_id()
     found = [Finding("schema", CheckStatus.WELL, f"at step {schema.step}, installation {installation}")]
     if schema.step > migrations.LATEST:
-        says = f"is at step {schema.step}, this version knows {migrations.LATEST} and may work on it"
+        says = f"is at step {schema.step}, this version knows {migrations.LATEST} and can work with it"
         found = [Finding("schema", CheckStatus.CARE, says, "upgrade Noonbell")]
     found += [each async for each in look_at_store(store, SystemClock().now)]
     found += [each async for each in look_at_dialects(store, settings)]
@@ -254,11 +254,11 @@ def _unfit(schema: Found) -> Finding | None:
     from noonbell.stores import migrations
 
     if schema.step == 0:
-        says = "the database is there, but holds no store of Noonbell"
-        return Finding("schema", CheckStatus.CARE, says, "noonbell serve makes one; or say where it is with --store")
+        says = "the database exists, but has no Noonbell store"
+        return Finding("schema", CheckStatus.CARE, says, "noonbell serve creates one; or give its address with --store")
     says = f"is at step {schema.step}, this version knows {migrations.LATEST}"
     if (back := migrations.cut_off(schema)) is not None:
-        return Finding("schema", CheckStatus.ILL, "a way back was cut off", f"noonbell migrate --to {back}")
+        return Finding("schema", CheckStatus.ILL, "a downgrade was interrupted", f"noonbell migrate --to {back}")
     if migrations.missing(schema):
         return Finding("schema", CheckStatus.CARE, says, "noonbell migrate")
     if schema.oldest_code > migrations.LATEST:

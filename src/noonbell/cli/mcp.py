@@ -216,11 +216,11 @@ def _shown(tool: ApiTool) -> Tool:
 
 
 @click.command("mcp")
-@click.option("--read-only", is_flag=True, help="Only tools that change nothing, even if the token may do more.")
+@click.option("--read-only", is_flag=True, help="Only offer tools that change nothing, even if the token may do more.")
 def mcp_command(*, read_only: bool) -> None:
     """Serve the API of NOONBELL_URL as tools of the Model Context Protocol, over standard input and output.
 
-    The token of NOONBELL_TOKEN decides what they may do: its role and its scope hold. Needs noonbell[mcp].
+    The role and scope of the token in NOONBELL_TOKEN decide what the tools may do. Requires noonbell[mcp].
     """
     try:
         import anyio

@@ -28,15 +28,21 @@ _COMPARED = ("tasks", "slots", "runs", "skipped", "dropped", "cleaned", "holes",
 
 
 @click.command("move")
-@click.option("--from", "source", required=True, metavar="URL", help="The store that is moved.")
-@click.option("--to", "destination", metavar="URL", help="An empty database, or the one of a move that was cut off.")
+@click.option("--from", "source", required=True, metavar="URL", help="The store to move.")
+@click.option(
+    "--to", "destination", metavar="URL", help="An empty database, or the destination of an interrupted move."
+)
 @click.option("--from-schema", metavar="NAME", help="store.schema of the source.")
 @click.option("--from-prefix", metavar="TEXT", help="store.table_prefix of the source.")
 @click.option("--to-schema", metavar="NAME", help="store.schema of the destination.")
 @click.option("--to-prefix", metavar="TEXT", help="store.table_prefix of the destination.")
-@span_option("--drain", default="30s", help="How long what executes may take to end [30s]. What is left is lost.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be copied.")
-@click.option("--cancel", is_flag=True, help="Give up a move that was cut off: the source goes on.")
+@span_option(
+    "--drain",
+    default="30s",
+    help="How long running work may take to finish [30s]. Runs that have not finished by then are lost.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be copied.")
+@click.option("--cancel", is_flag=True, help="Cancel an interrupted move: the source stays in use.")
 def move_command(
     source: str,
     destination: str | None,
@@ -50,11 +56,11 @@ def move_command(
 ) -> int:
     """Move a store to another database of any kind while its nodes work.
 
-    Copies everything in batches, then stops the source, copies what has changed, and says in the source where it has
-    gone: its nodes stop, and start there no more. Killed or interrupted, the same command goes on where it was.
+    Copies everything in batches, then stops the source, copies what has changed since, and records the new address in
+    the source: its nodes stop, and no longer start there. If interrupted, run the same command again to continue.
     """
     if dry_run and cancel:
-        raise click.UsageError("--dry-run does not go with --cancel")
+        raise click.UsageError("--dry-run cannot be combined with --cancel")
     if destination is None and not cancel:
         raise click.UsageError("--to is missing: the address of the destination")
     origin = _Side(source, from_schema, from_prefix)
@@ -112,9 +118,9 @@ async def _show(origin: _Side, goal: _Side) -> None:
     for name, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
         if count:
             click.echo(f"{count:>12}  {name}")
-    done = "" if state.phase is None else f"; a move to {state.moved_to} was cut off: {state.phase}"
+    done = "" if state.phase is None else f"; a move to {state.moved_to} was interrupted: {state.phase}"
     click.echo(f"{sum(counts.values()):>12}  rows from {origin.address} to {goal.address}{done}")
-    _say("nothing was copied: that is left to the command without --dry-run")
+    _say("nothing was copied; run the command without --dry-run to copy")
 
 
 async def _cancel(origin: _Side, goal: _Side | None) -> None:
@@ -124,7 +130,7 @@ async def _cancel(origin: _Side, goal: _Side | None) -> None:
         source = await stack.enter_async_context(origin.opened(must_exist=True))
         destination = None if goal is None else await stack.enter_async_context(goal.opened())
         await cancel(source, destination)
-    click.echo(f"canceled: {origin.address} goes on; empty the destination before another move")
+    click.echo(f"canceled: {origin.address} stays in use; empty the destination before another move")
 
 
 async def _move(origin: _Side, goal: _Side, drain: float) -> int:
@@ -134,7 +140,7 @@ async def _move(origin: _Side, goal: _Side, drain: float) -> int:
         source = await stack.enter_async_context(origin.opened(must_exist=True))
         destination = await stack.enter_async_context(goal.opened())
         if await Move(source, destination, to=goal.address).is_done():
-            click.echo(f"moved already to {goal.address}")
+            click.echo(f"already moved to {goal.address}")
             return 0
         with shown_progress(await rows_to_copy(source)) as progress:
             move = Move(source, destination, to=goal.address, progress=progress)
@@ -142,7 +148,7 @@ async def _move(origin: _Side, goal: _Side, drain: float) -> int:
             await move.copy()
         done = await _stop_and_cut_over(move, drain)
         copied = move.copied
-        click.echo(f"copied {copied.total} rows while the source was in use, {copied.again} of them once more")
+        click.echo(f"copied {copied.total} rows while the source was in use, {copied.again} of them again")
         click.echo(_in_words(done))
         click.echo(f"moved to {goal.address}: start the nodes with that store.url")
         before, after = await _audit(source, "source"), await _audit(destination, "destination")
@@ -156,7 +162,7 @@ async def _stop_and_cut_over(move: Move, drain: float) -> CutOver:
 
 
 def _in_words(done: CutOver) -> str:
-    left = f"; {done.leases_left} runs had not ended, and are lost" if done.leases_left else ""
+    left = f"; {done.leases_left} runs had not ended and are lost" if done.leases_left else ""
     return f"drained for {done.drained_seconds:.1f} s{left}; pause {done.pause_seconds:.2f} s, in which {done.rows} rows were copied"
 
 
@@ -174,9 +180,9 @@ def _compare(before: ConsistencyReport, after: ConsistencyReport) -> int:
     for name, was, is_now in figures:
         click.echo(f"{name:>8}  {was:>10}  {is_now:>10}{'' if was == is_now else '  differs'}")
     if all(was == is_now for _, was, is_now in figures):
-        click.echo("audit: equal on both sides" + ("" if after.is_sound else ", with the flaws of the source"))
+        click.echo("audit: equal on both sides" + ("" if after.is_sound else ", including the flaws of the source"))
         return 0 if after.is_sound else EXIT_FAILED
-    click.echo("audit: the sides differ; that is expected if nodes work on the destination already")
+    click.echo("audit: the sides differ; this is expected if nodes are already working on the destination")
     return EXIT_FAILED
 
 
@@ -203,9 +209,9 @@ def _say(text: str) -> None:
 @config_option
 @store_option
 def backup_command(file: Path, files: tuple[str, ...], store: str | None) -> int:
-    """Write one moment of a whole store into FILE, which is a SQLite store; nodes may go on meanwhile.
+    """Write a consistent snapshot of a store to FILE, which is a SQLite store; nodes may keep working.
 
-    Ends with an audit of the copy. Exit code 1: the copy has the flaws that are listed, and so has the store.
+    Ends with an audit of the copy. Exit code 1: the copy has the flaws that are listed, and so does the store.
     """
     from noonbell.cli.doctor import check_that_server_is_here
     from noonbell.errors import AlreadyExists, NotFound
@@ -214,10 +220,10 @@ def backup_command(file: Path, files: tuple[str, ...], store: str | None) -> int
     loaded = load_settings(files, store__url=store)
     settings = loaded.settings
     if file.exists():
-        raise AlreadyExists(f"{file} exists; a backup replaces no file")
+        raise AlreadyExists(f"{file} already exists; a backup does not overwrite files")
     missing = missing_file(settings.store.url)
     if missing is not None:
-        raise NotFound(f"there is no file {missing}; say where the store is with --store")
+        raise NotFound(f"there is no file {missing}; give the store with --store")
     if loaded.origins["store.url"] == "default":
         asyncio.run(check_that_server_is_here(settings))
     part = file.with_name(f"{file.name}.part")
@@ -240,12 +246,12 @@ _SQLITE = b"SQLite format 3\0"
 @click.option(
     "--new-installation",
     is_flag=True,
-    help="Give the store another installation id: for a copy that is to run beside its original.",
+    help="Give the store a new installation ID: for a copy that will run alongside its original.",
 )
 def restore_command(file: Path, files: tuple[str, ...], store: str | None, new_installation: bool) -> int:
-    """Fill an empty store of any kind from FILE, a backup. Cut off, the same command goes on.
+    """Fill an empty store of any kind from FILE, a backup. If interrupted, run the same command again to continue.
 
-    Ends with an audit of the store. Exit code 1: it has the flaws that are listed, and so has the backup.
+    Ends with an audit of the store. Exit code 1: it has the flaws that are listed, and so does the backup.
     """
     from noonbell.errors import InvalidArgument, NotFound
 

@@ -54,22 +54,26 @@ _LANGUAGES = {
 @click.option("--tz", default=None, metavar="ZONE", help="Time zone, such as Asia/Shanghai or +08:00 [UTC].")
 @click.option("-n", "count", default=5, type=click.IntRange(1, 1000), show_default=True, help="How many slots.")
 @click.option("--from", "start", metavar="TIME", help="Count from here instead of now: 2026-03-26T12:00, in the zone.")
-@click.option("--also", multiple=True, metavar="EXPR", help="A further schedule; a slot of both is one. Repeatable.")
-@click.option("--exclude", multiple=True, metavar="EXPR", help="A schedule whose slots are left out. Repeatable.")
+@click.option(
+    "--also", multiple=True, metavar="EXPR", help="Another schedule; a slot of both counts once. May be repeated."
+)
+@click.option("--exclude", multiple=True, metavar="EXPR", help="A schedule whose slots are left out. May be repeated.")
 @quiet_option
 @click.option(
     "--gap",
     type=click.Choice(["next", "skip", "earlier"]),
-    help="Of a time that a clock change skips: dst.gap of a task.",
+    help="For times that a clock change skips: dst.gap of a task.",
 )
 @click.option(
     "--repeated",
     type=click.Choice(["first", "both", "last"]),
-    help="Of a time that the clock shows twice: dst.repeat of a task.",
+    help="For times that the clock shows twice: dst.repeat of a task.",
 )
 @click.option("--dialect", type=click.Choice(["standard", "cronjob", "quartz"]), help="How cron fields are read.")
 @click.option("--lang", metavar="LANG", help="en or zh [the language of the terminal].")
-@click.option("-o", "output", default="table", type=click.Choice(["table", "json"]), help="For people or programs.")
+@click.option(
+    "-o", "output", default="table", type=click.Choice(["table", "json"]), help="Output for people or for programs."
+)
 def next_command(
     expr: str | None,
     every: str | None,
@@ -87,7 +91,7 @@ def next_command(
 ) -> None:
     """Show the next slots of EXPR, a cron expression or a schedule as JSON."""
     if (expr is None) is (every is None):
-        said = "Missing argument 'EXPR', or --every" if expr is None else "takes EXPR or --every, not both"
+        said = "Missing argument 'EXPR', or --every" if expr is None else "give EXPR or --every, not both"
         raise click.UsageError(said, click.get_current_context())
     if expr is not None and (span := _span_in(expr)):
         said = f"{expr!r} is an interval, no cron expression: noonbell next --every {span}"
@@ -173,7 +177,7 @@ def _of_argument(error: ScheduleError, expr: str | None, option: str | None = No
     if message.startswith("schedule.expr ") and expr is not None:
         message = message.replace("schedule.expr", "EXPR", 1)
         if len(expr.split()) == 1 and _is_task(expr):
-            message += f"; a task is named {expr}: noonbell task get {expr} shows when it fires next"
+            message += f"; there is a task named {expr}: noonbell task get {expr} shows when it fires next"
     return ScheduleError(message)
 
 
@@ -190,7 +194,7 @@ def _is_task(name: str) -> bool:
 def _language(asked: str | None) -> str:
     """What was asked for, else the first variable that says something."""
     if asked is not None and asked.lower().replace("_", "-").split("-")[0] not in _LANGUAGES:
-        raise click.BadParameter(f"is {asked!r}; takes en or zh", param_hint="--lang")
+        raise click.BadParameter(f"is {asked!r}; expected en or zh", param_hint="--lang")
     return terminal_language() if asked is None else "zh" if asked.lower().startswith("zh") else "en"
 
 
@@ -218,7 +222,7 @@ def _schedule(
             raise _of_argument(error, expr, option) from None
         is_single = made[-1]["type"] == "once" and number < len(specs)
         if len(specs) + len(exclude) > 1 and (is_single or made[-1].get("mode") == "fixed_delay"):
-            raise click.UsageError("with --also and --exclude, schedules repeat: no once, no fixed_delay")
+            raise click.UsageError("--also and --exclude require schedules that repeat, not once or fixed_delay")
     schedule = when.compose(made[: len(specs)], made[len(specs) :], zone, changes)
     if isinstance(schedule, when.Composed) and schedule.leaves_out_everything(after):
         raise ScheduleError(f"--exclude leaves out every slot of the next {schedule.most_days:,} days that have one")
@@ -240,7 +244,9 @@ def _moment(text: str, zone: Zone) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"is {text!r}; takes a time such as 2026-03-26T12:00", param_hint="--from") from None
+        raise click.BadParameter(
+            f"is {text!r}; expected a time such as 2026-03-26T12:00", param_hint="--from"
+        ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=zone.tzinfo)
     return int(moment.timestamp())

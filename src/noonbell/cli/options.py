@@ -25,22 +25,22 @@ config_option: Callable[[F], F] = click.option(
     "files",
     multiple=True,
     metavar="FILE",
-    help="A settings file, YAML or TOML; may be given again, the later wins.",
+    help="A settings file, YAML or TOML; may be repeated, later files win.",
 )
 store_option: Callable[[F], F] = click.option(
-    "--store", metavar="URL", help="Where everything is kept: sqlite:///FILE, postgresql://…, mysql://…"
+    "--store", metavar="URL", help="The store: sqlite:///FILE, postgresql://…, mysql://…"
 )
 new_option: Callable[[F], F] = click.option(
     "--new",
     is_flag=True,
-    help="Make a store under store.table_prefix or store.schema beside the one that the database holds.",
+    help="Create a store under store.table_prefix or store.schema next to the one already in the database.",
 )
 
 
 log_level_option: Callable[[F], F] = click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
-    help="How much is logged: logging.level of the settings [info].",
+    help="Log level: logging.level of the settings [info].",
 )
 
 
@@ -58,7 +58,7 @@ def span_option(*names: str, is_zero_allowed: bool = True, **more: Any) -> Calla
             seconds = math.nan
         if not math.isfinite(seconds) or seconds < 0 or (seconds == 0 and not is_zero_allowed):
             least = "" if is_zero_allowed else ", above 0"
-            said = f"is {value!r}; takes 30s, 5m, 1h30m, or a number of seconds{least}"
+            said = f"is {value!r}; expected 30s, 5m, 1h30m, or a number of seconds{least}"
             raise click.BadParameter(said, context, parameter)
         return seconds
 
@@ -95,7 +95,7 @@ def interval(text: str) -> dict[str, Any]:
 
     found = from_short(text)
     if found is None:
-        raise click.BadParameter(f"is {text!r}; takes a number and a unit: 10s, 5m, 2h, 1d", param_hint="--every")
+        raise click.BadParameter(f"is {text!r}; expected a number and a unit: 10s, 5m, 2h, 1d", param_hint="--every")
     return found
 
 
@@ -110,7 +110,7 @@ def confirm(question: str, *, refused: str) -> None:
         if sys.stdin.isatty():
             raise
         click.echo(err=True)  # ends the line of the question
-        raise click.UsageError("there is no terminal to ask; add --yes if that is meant") from None
+        raise click.UsageError("there is no terminal to ask for confirmation; add --yes to confirm") from None
     if not is_meant:
         click.echo(refused, err=True)
         raise click.exceptions.Exit(EXIT_FAILED)
@@ -152,7 +152,7 @@ expect_head_option: Callable[[F], F] = click.option(
     multiple=True,
     metavar="N:HASH",
     callback=_heads,
-    help="An entry that the audit log must have, from `audit log head` in the server's log; may be given again.",
+    help="An entry that the audit log must have, from `audit log head` in the server's log; may be repeated.",
 )
 
 
@@ -169,7 +169,7 @@ def quiet_hours(texts: tuple[str, ...]) -> list[dict[str, Any]]:
         days, _, span = text.strip().rpartition(" ")
         begin, dash, end = span.partition("-")
         if not dash:
-            said = f"is {text!r}; takes 22:00-06:00, 'sat,sun 00:00-12:00', or a JSON object"
+            said = f"is {text!r}; expected 22:00-06:00, 'sat,sun 00:00-12:00', or a JSON object"
             raise click.BadParameter(said, param_hint="--quiet")
         hours: dict[str, Any] = {"from": begin, "to": end}
         found.append(hours | ({"days": [day.strip() for day in days.split(",")]} if days else {}))
@@ -180,7 +180,7 @@ quiet_option: Callable[[F], F] = click.option(
     "--quiet",
     multiple=True,
     metavar="HOURS",
-    help="Quiet hours: 22:00-06:00, 'sat,sun 00:00-12:00', or as JSON; may be given again.",
+    help="Quiet hours: 22:00-06:00, 'sat,sun 00:00-12:00', or as JSON; may be repeated.",
 )
 
 
@@ -189,7 +189,7 @@ label_option = click.option(
     "labels",
     multiple=True,
     metavar="NAME=VALUE",
-    help="What its workers say of themselves, for `worker_labels` of tasks; may be repeated.",
+    help="A label of its workers, for `worker_labels` of tasks; may be repeated.",
 )
 
 
@@ -199,7 +199,7 @@ def label_flags(labels: tuple[str, ...]) -> dict[str, Any]:
         return {}
     wrong = next((label for label in labels if not label.partition("=")[0] or "=" not in label), None)
     if wrong is not None:
-        raise click.BadParameter(f"{wrong!r} is no NAME=VALUE", param_hint="--label")
+        raise click.BadParameter(f"{wrong!r} is not NAME=VALUE", param_hint="--label")
     return {"jobs__worker_labels": {name: value for name, _, value in (label.partition("=") for label in labels)}}
 
 

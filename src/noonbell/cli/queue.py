@@ -35,20 +35,24 @@ def queue_command() -> None:
 @queue_command.command("list")
 @output_option
 def list_queues(output: str) -> None:
-    """List queues with what is in them."""
+    """List queues and their contents."""
     show_list(Remote.of_environment().get("/queues")["items"], COLUMNS, output)
 
 
 @queue_command.command("depth")
 @click.argument("name")
-@click.option("--from", "since", metavar="TIME", help="From then on, RFC 3339 [a day before --to].")
-@click.option("--to", "until", metavar="TIME", help="Until then [now].")
+@click.option("--from", "since", metavar="TIME", help="Start of the time range, RFC 3339 [a day before --to].")
+@click.option("--to", "until", metavar="TIME", help="End of the time range [now].")
 @click.option(
-    "--by", type=click.Choice(["minute", "hour", "day"]), default="hour", show_default=True, help="Each of these."
+    "--by",
+    type=click.Choice(["minute", "hour", "day"]),
+    default="hour",
+    show_default=True,
+    help="Show one row for each of these.",
 )
 @output_option
 def depth_command(name: str, since: str | None, until: str | None, by: str, output: str) -> None:
-    """Show how many runs waited in a queue, over time. A dash: no sample was taken."""
+    """Show how many runs waited in a queue, over time. A dash means that there is no sample."""
     remote = Remote.of_environment()
     asked = {"from": since, "to": until, "by": by}
     path = f"/queues/{segment(name)}/depth"
@@ -76,14 +80,14 @@ def _note_if_unknown(remote: Remote, name: str) -> None:
     """Any name is that of a queue, so a slip of the pen is no error."""
     names = [queue["name"] for queue in remote.get("/queues")["items"]]
     if name not in names:
-        talk(f"note: no run and no worker is on queue {name!r}{did_you_mean(name, names)}")
+        talk(f"note: there are no runs and no workers on queue {name!r}{did_you_mean(name, names)}")
 
 
 _QUEUES = Named("names", lambda name: f"/queues/{segment(name)}", check=_note_if_unknown)
 post_for_each(
-    queue_command, "pause", "Let nothing start from these queues.", _QUEUES, lambda name, _: talk(f"paused {name}")
+    queue_command, "pause", "Pause queues: none of their runs starts.", _QUEUES, lambda name, _: talk(f"paused {name}")
 )
-post_for_each(queue_command, "resume", "Let runs start again.", _QUEUES, lambda name, _: talk(f"resumed {name}"))
+post_for_each(queue_command, "resume", "Resume queues.", _QUEUES, lambda name, _: talk(f"resumed {name}"))
 
 
 _KEPT: Final = ("rate_limit", "concurrency", "quiet", "spread_seconds")
@@ -101,27 +105,27 @@ def _rate(text: str) -> dict[str, Any] | None:
     try:
         return {"max": int(most), "per_seconds": seconds_of(span)}
     except ValueError:
-        raise click.BadParameter(f"is {text!r}; takes 100/1m, 5/1s, or none", param_hint="--rate") from None
+        raise click.BadParameter(f"is {text!r}; expected 100/1m, 5/1s, or none", param_hint="--rate") from None
 
 
 def _limits(queue: dict[str, Any]) -> str:
     rate, places = queue["rate_limit"], queue["concurrency"]
     said = [] if places is None else [f"{places} at a time"]
-    said += [] if rate is None else [f"{rate['max']} starts in any {rate['per_seconds']:g} s"]
+    said += [] if rate is None else [f"{rate['max']} starts per {rate['per_seconds']:g} s"]
     return f"{queue['name']}  {', '.join(said) or 'no limit'}"
 
 
 @queue_command.command("limit")
 @click.argument("name")
-@click.option("--concurrency", metavar="N", help="Runs side by side, over all nodes; none: no limit.")
-@click.option("--rate", metavar="MAX/SPAN", help="At most so many starts in any stretch: 100/1m, 5/1s; none: no limit.")
+@click.option("--concurrency", metavar="N", help="Concurrent runs, across all nodes; none: no limit.")
+@click.option("--rate", metavar="MAX/SPAN", help="Most starts in any period: 100/1m, 5/1s; none: no limit.")
 @output_option
 def limit_command(name: str, concurrency: str | None, rate: str | None, output: str) -> None:
-    """Limit a queue. What is not named stays as it is; without options, its limits are shown."""
+    """Set limits of a queue. Limits that are not given are kept; without options, the current limits are shown."""
     changed: dict[str, Any] = {}
     if concurrency is not None:
         if concurrency != _NONE and not concurrency.isdecimal():
-            raise click.BadParameter(f"is {concurrency!r}; takes a number, or none", param_hint="--concurrency")
+            raise click.BadParameter(f"is {concurrency!r}; expected a number, or none", param_hint="--concurrency")
         changed["concurrency"] = None if concurrency == _NONE else int(concurrency)
     if rate is not None:
         changed["rate_limit"] = _rate(rate)
@@ -136,14 +140,14 @@ def limit_command(name: str, concurrency: str | None, rate: str | None, output: 
 @queue_command.command("quiet")
 @click.argument("name")
 @quiet_option
-@click.option("--tz", metavar="ZONE", help="Time zone of hours that name none, such as Europe/Berlin [UTC].")
-@click.option("--skip", is_flag=True, help="Skip what comes due [hold it].")
-@span_option("--spread", help="Afterwards, what was held starts evenly within this time [as it was].")
-@click.option("--none", "is_none", is_flag=True, help="No quiet hours any more.")
+@click.option("--tz", metavar="ZONE", help="Time zone of hours without one, such as Europe/Berlin [UTC].")
+@click.option("--skip", is_flag=True, help="Skip runs that come due [hold them].")
+@span_option("--spread", help="Afterwards, start held runs evenly within this time [unchanged].")
+@click.option("--none", "is_none", is_flag=True, help="Remove the quiet hours.")
 def quiet_command(
     name: str, quiet: tuple[str, ...], tz: str | None, skip: bool, spread: float | None, is_none: bool
 ) -> None:
-    """Set the quiet hours of a queue; its limits stay as they are."""
+    """Set the quiet hours of a queue; its limits are kept."""
     if bool(quiet) is is_none:
         raise click.UsageError("give --quiet HOURS, or --none")
     of_all = ({"timezone": tz} if tz else {}) | ({"what": "skip"} if skip else {})
@@ -159,9 +163,9 @@ def quiet_command(
 
 @queue_command.command("drain")
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def drain(name: str, yes: bool) -> None:
-    """Cancel everything that waits in a queue."""
+    """Cancel all waiting runs of a queue."""
     if not yes:
         confirm(f"Cancel every waiting run of queue {name!r}?", refused="nothing canceled")
     remote = Remote.of_environment()
@@ -179,14 +183,14 @@ def clean(name: str, older_than: float | None, keep: int | None, yes: bool) -> N
 
 
 @click.command("pause")
-@click.option("--reason", default="", help="For those who see the banner.")
+@click.option("--reason", default="", help="The reason, shown in the banner.")
 @click.option("--show", is_flag=True, help="Only show whether everything is paused.")
 @output_option
 def pause_command(reason: str, show: bool, output: str) -> None:
-    """Let nothing start, on any node, until `noonbell resume`.
+    """Pause everything: no run starts on any node until `noonbell resume`.
 
-    What executes goes on, callbacks are taken, and what is published waits. Slots that pass are late when it is over: the misfire
-    policy of each task decides about them.
+    Running work continues, callbacks are accepted, and published runs wait. Slots that pass in the meantime are late:
+    the misfire policy of each task decides about them.
     """
     remote = Remote.of_environment()
     if show:
@@ -200,7 +204,7 @@ def pause_command(reason: str, show: bool, output: str) -> None:
 @click.command("resume")
 @output_option
 def resume_command(output: str) -> None:
-    """Let everything start again."""
+    """Resume everything."""
     answer = Remote.of_environment().post("/resume")
     if not answer["changed"]:
         talk("note: nothing was paused")

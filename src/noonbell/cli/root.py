@@ -33,12 +33,12 @@ EXIT_INTERRUPTED: Final = 130
 MEANINGS: Final = {
     0: "done",
     EXIT_FAILED: "failed; for a comparison: differences found",
-    EXIT_USAGE: "wrong usage, or a setting that cannot be",
+    EXIT_USAGE: "wrong usage, or a wrong setting",
     EXIT_NOT_FOUND: "not found",
     EXIT_FORBIDDEN: "authentication or permission",
-    EXIT_CONFLICT: "conflict: the version changed, a name or an address is taken",
+    EXIT_CONFLICT: "conflict: the version changed, or a name or an address is in use",
     EXIT_WITHOUT_SUCCESS: "the awaited run ended without success",
-    EXIT_STILL_GOING: "waiting timed out, the run is still going",
+    EXIT_STILL_GOING: "waiting timed out, the run has not ended",
     EXIT_UNREACHABLE: "the server or the store is unreachable",
     EXIT_INTERRUPTED: "interrupted",
 }
@@ -107,7 +107,7 @@ def unquoted_cron(words: Sequence[str]) -> str:
         return ""
     fields = list(itertools.takewhile(_CRON_FIELD.fullmatch, given))[:5]
     shown = " ".join(fields) if len(fields) == 5 else "*/5 * * * *"
-    return f"quote the cron expression, which the shell takes apart otherwise: {option}'{shown}'"
+    return f"quote the cron expression, or the shell splits it: {option}'{shown}'"
 
 
 def takes_no_names(words: Sequence[str]) -> str:
@@ -202,16 +202,18 @@ _ALERT_NOUNS: Final = ("channel", "channels", "rule", "rules")
 _ELSEWHERE: Final = {
     **dict.fromkeys(
         ("dump", "snapshot"),
-        "noonbell backup FILE writes a whole store into a file: docs/how-to/backup-and-restore.md",
+        "noonbell backup FILE writes a whole store to a file: docs/how-to/backup-and-restore.md",
     ),
     **dict.fromkeys(("dashboard", "ui", "web"), "noonbell serve serves the dashboard at its address"),
     **dict.fromkeys(
         ("flow", "flows"),
-        "a flow is a task with steps: noonbell apply FILE makes it, noonbell run graph ID shows a run of it: docs/how-to/flows.md",
+        "a flow is a task with steps: noonbell apply FILE creates it, noonbell run graph ID shows a run of it:"
+        " docs/how-to/flows.md",
     ),
     **dict.fromkeys(
         (*(f"alert {noun}" for noun in _ALERT_NOUNS), *_ALERT_NOUNS),
-        "noonbell api GET /alerts/channels lists channels, POST makes one; rules are at /alerts/rules: docs/how-to/alerts.md",
+        "noonbell api GET /alerts/channels lists channels, POST creates one; rules are at /alerts/rules:"
+        " docs/how-to/alerts.md",
     ),
 }
 """What people look for as a command, and where it is."""
@@ -228,36 +230,36 @@ COMMANDS = {
     "serve": CommandEntry("serve", "Start scheduler, worker and API in one process."),
     "worker": CommandEntry("worker", "Execute the jobs of an App; list, drain and stop workers."),
     "dev": CommandEntry("serve", "Try an App: everything in one process, reloaded when it changes."),
-    "demo": CommandEntry("serve", "Show a dozen sample tasks, with a week of history."),
+    "demo": CommandEntry("serve", "Start a server with a dozen sample tasks and a week of history."),
     "next": CommandEntry("next", "Show the next slots of a schedule; needs no server."),
-    "task": CommandEntry("task", "List, read, make and change tasks."),
-    "trigger": CommandEntry("run", "Make one run of a task now; --wait tells how it went."),
-    "call": CommandEntry("run", "Call a URL, now or later, without a task; --wait tells how it went."),
+    "task": CommandEntry("task", "List, read, create and change tasks."),
+    "trigger": CommandEntry("run", "Start one run of a task now; --wait reports how it ended."),
+    "call": CommandEntry("run", "Call a URL, now or later, without a task; --wait reports how it ended."),
     "run": CommandEntry("run", "List, read, cancel, retry, follow and remove runs."),
     "queue": CommandEntry("queue", "List, limit, pause, resume, drain and clean queues."),
-    "bulk": CommandEntry("bulk", "Change all runs or tasks that a filter finds, on the server."),
-    "subscription": CommandEntry("subscription", "List, make, test, replay and remove webhook subscriptions."),
-    "alert": CommandEntry("alert", "List, acknowledge and mute alerts; test channels, and list what was sent."),
+    "bulk": CommandEntry("bulk", "Change all runs or tasks that match a filter, on the server."),
+    "subscription": CommandEntry("subscription", "List, create, test, replay and remove webhook subscriptions."),
+    "alert": CommandEntry("alert", "List, acknowledge and mute alerts; test channels and list deliveries."),
     "calendar": CommandEntry("calendar", "List, show, import, compare and delete business calendars."),
-    "pause": CommandEntry("queue", "Let nothing start, on any node."),
-    "resume": CommandEntry("queue", "Let everything start again."),
+    "pause": CommandEntry("queue", "Pause everything, on all nodes."),
+    "resume": CommandEntry("queue", "Resume everything."),
     "api": CommandEntry("api", "Call any endpoint of the API."),
     "mcp": CommandEntry("mcp", "Serve the API as tools of the Model Context Protocol."),
     "validate": CommandEntry("task_files", "Check tasks in files; needs no server."),
     "diff": CommandEntry("task_files", "Show what applying files would change."),
-    "apply": CommandEntry("task_files", "Make the tasks of a server as files say."),
-    "export": CommandEntry("task_files", "Write the tasks of a server as a file."),
-    "import": CommandEntry("importers", "Turn the tasks of other systems into a file of tasks."),
-    "migrate": CommandEntry("store", "Bring the store's schema to a step, or show where it is."),
-    "audit": CommandEntry("store", "Check a whole store for holes and doubles; needs no server."),
+    "apply": CommandEntry("task_files", "Create and change tasks of a server as files declare them."),
+    "export": CommandEntry("task_files", "Write the tasks of a server to a file."),
+    "import": CommandEntry("importers", "Convert the tasks of other systems into a file of tasks."),
+    "migrate": CommandEntry("store", "Migrate the store's schema to a step, or show its step."),
+    "audit": CommandEntry("store", "Check that every slot in a store has exactly one outcome; needs no server."),
     "move": CommandEntry("move", "Move a store to another database while its nodes work."),
-    "backup": CommandEntry("move", "Write a whole store, in use or not, into one file."),
-    "restore": CommandEntry("move", "Fill an empty store from such a file."),
-    "stats": CommandEntry("stats", "Show how runs ended; count the figures again from history."),
+    "backup": CommandEntry("move", "Back up a store, in use or not, to one file."),
+    "restore": CommandEntry("move", "Restore a backup into an empty store."),
+    "stats": CommandEntry("stats", "Show how runs ended; rebuild the statistics from history."),
     "config": CommandEntry("config", "Show and check the settings."),
-    "doctor": CommandEntry("doctor", "Look the installation over, and say what to do."),
-    "token": CommandEntry("access", "Make, list and revoke API tokens."),
-    "secrets": CommandEntry("access", "Make a key for secrets in the store; seal them all anew."),
+    "doctor": CommandEntry("doctor", "Check the installation, and say what to fix."),
+    "token": CommandEntry("access", "Create, list and revoke API tokens."),
+    "secrets": CommandEntry("access", "Create a key for secrets in the store; re-encrypt all of them."),
     "completion": CommandEntry("root", "Print the completion script of a shell."),
     "version": CommandEntry("root", "Print the version."),
     "help": CommandEntry("root", "Show the help of a command, or of a topic: exit-codes."),

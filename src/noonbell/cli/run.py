@@ -38,7 +38,7 @@ def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     return names(ctx, param, incomplete)
 
 
-_wait_option = span_option("--timeout", default="300s", show_default=True, help="Wait no longer than that.")
+_wait_option = span_option("--timeout", default="300s", show_default=True, help="Wait at most this long.")
 
 
 @click.command("trigger")
@@ -48,27 +48,29 @@ _wait_option = span_option("--timeout", default="300s", show_default=True, help=
     "--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="One field of the payload; may be repeated."
 )
 @click.option("--body", metavar="TEXT", help="HTTP tasks: this body instead of the task's.")
-@click.option("--key", metavar="KEY", help="Publish under this key: at most one run has it.")
-@span_option("--delay", help="Not before so long from now: 30s, 5m.")
-@span_option("--expires", help="Skip it if no worker has claimed it so long after it was due: 60s, 1h.")
-@click.option("--priority", type=int, help="Higher goes first.")
+@click.option("--key", metavar="KEY", help="Idempotency key: at most one run has it.")
+@span_option("--delay", help="Earliest start, from now: 30s, 5m.")
+@span_option("--expires", help="Skip it if no worker has claimed it this long after it was due: 60s, 1h.")
+@click.option("--priority", type=int, help="Higher runs first.")
 @click.option(
     "--concurrency-key",
     metavar="KEY",
-    help="Of runs with this key, only max_per_key of the task are under way at once.",
+    help="At most max_per_key of the task's runs with this key run at once.",
 )
 @click.option(
-    "--dedupe-key", metavar="KEY", help="No second run while one of this key is not final; or as the next two say."
+    "--dedupe-key",
+    metavar="KEY",
+    help="No second run while one with this key is not final; --throttle and --debounce change that.",
 )
-@span_option("--throttle", help="With --dedupe-key: at most one run in so long.")
-@span_option("--debounce", help="With --dedupe-key: one run, when none was asked for in so long.")
-@span_option("--max-wait", help="With --debounce: after so long at the latest.")
+@span_option("--throttle", help="With --dedupe-key: at most one run in this time.")
+@span_option("--debounce", help="With --dedupe-key: one run, once none was requested for this long.")
+@span_option("--max-wait", help="With --debounce: after this long at the latest.")
 @click.option(
     "--keep",
     type=click.Choice(["first", "last"]),
     help="With --dedupe-key: the first publish counts, or the last [first; with --debounce last].",
 )
-@click.option("--wait", is_flag=True, help="Wait until the run has ended; its outcome is the exit code.")
+@click.option("--wait", is_flag=True, help="Wait until the run has ended; the exit code is its outcome.")
 @_wait_option
 @output_option
 def trigger_command(
@@ -90,7 +92,7 @@ def trigger_command(
     timeout: float,
     output: str,
 ) -> int:
-    """Make one run of TASK now, independent of its schedule."""
+    """Start one run of TASK now, independent of its schedule."""
     remote = Remote.of_environment()
     given: dict[str, Any] = {"key": key, "delay_seconds": delay, "priority": priority, "override_body": body}
     given |= {"concurrency_key": concurrency_key, "dedupe": _dedupe(dedupe_key, throttle, debounce, max_wait, keep)}
@@ -112,23 +114,25 @@ _TEXTS = (
 @click.command("call")
 @click.argument("url")
 @click.option("--method", metavar="METHOD", help="GET, POST, PUT, PATCH, DELETE, HEAD or OPTIONS [POST].")
-@click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="Sent along; may be repeated.")
-@click.option("--body", metavar="TEXT", help="Sent as it is.")
-@span_option("--delay", help="Not before so long from now: 30s, 5m.")
-@click.option("--at", metavar="TIME", help="Not before this time: 2026-11-15T02:30:00Z.")
-@click.option("--expires-at", metavar="TIME", help="Skipped, if no worker has taken it by this time.")
-@click.option("--key", metavar="KEY", help="Ask for it only once: at most one call of the queue has it.")
-@click.option("--queue", metavar="NAME", help="The lane that it waits on [http].")
-@click.option("--priority", type=int, help="Higher goes first.")
-@click.option("--concurrency-key", metavar="KEY", help="Of one key, --max-per-key calls of the queue run at once.")
-@click.option("--max-per-key", type=int, help="With --concurrency-key [1].")
-@click.option("--rate-key", metavar="KEY", help="The rate limit of the queue counts calls of one key together.")
-@span_option("--call-timeout", help="Of one attempt [10s].")
-@click.option("--retries", type=int, help="After the first attempt [3].")
-@click.option("--success-url", metavar="URL", help="Called with the outcome when it has succeeded.")
-@click.option("--failure-url", metavar="URL", help="Called with the outcome when it has failed or was canceled.")
-@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Shown with the call; may be repeated.")
-@click.option("--wait", is_flag=True, help="Wait until the call has ended; its outcome is the exit code.")
+@click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="A header to send; may be repeated.")
+@click.option("--body", metavar="TEXT", help="The body, sent as is.")
+@span_option("--delay", help="Earliest start, from now: 30s, 5m.")
+@click.option("--at", metavar="TIME", help="Earliest start: 2026-11-15T02:30:00Z.")
+@click.option("--expires-at", metavar="TIME", help="Skip it if no worker has claimed it by this time.")
+@click.option("--key", metavar="KEY", help="Idempotency key: at most one call of the queue has it.")
+@click.option("--queue", metavar="NAME", help="The queue that it waits in [http].")
+@click.option("--priority", type=int, help="Higher runs first.")
+@click.option(
+    "--concurrency-key", metavar="KEY", help="At most --max-per-key calls of the queue with this key run at once."
+)
+@click.option("--max-per-key", type=int, help="Calls per --concurrency-key at once [1].")
+@click.option("--rate-key", metavar="KEY", help="Calls of the queue with the same key share one rate limit.")
+@span_option("--call-timeout", help="Timeout of one attempt [10s].")
+@click.option("--retries", type=int, help="Retries after the first attempt [3].")
+@click.option("--success-url", metavar="URL", help="URL to call with the outcome when it has succeeded.")
+@click.option("--failure-url", metavar="URL", help="URL to call with the outcome when it has failed or was canceled.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label of the call; may be repeated.")
+@click.option("--wait", is_flag=True, help="Wait until the call has ended; the exit code is its outcome.")
 @_wait_option
 @output_option
 def call_command(
@@ -144,8 +148,8 @@ def call_command(
     output: str,
     **texts: Any,
 ) -> int:
-    """Call URL, now or later, without a task. Once this is answered, the call is stored, and is made at least
-    once, whatever dies.
+    """Call URL, now or later, without a task. Once this command returns, the call is stored, and is made at
+    least once, even if a node dies.
     """
     given: dict[str, Any] = {name: texts[name] for name in _TEXTS} | {
         "url": url,
@@ -183,7 +187,7 @@ def _pairs(given: tuple[str, ...], mark: str, option: str, form: str) -> dict[st
     for text in given:
         name, parted, value = text.partition(mark)
         if not parted or not name.strip():
-            raise click.BadParameter(f"is {text!r}; takes {form}", param_hint=option)
+            raise click.BadParameter(f"is {text!r}; expected {form}", param_hint=option)
         found[name.strip()] = value.strip()
     return found
 
@@ -192,10 +196,10 @@ def _dedupe(
     key: str | None, throttle: float | None, debounce: float | None, max_wait: float | None, keep: str | None
 ) -> dict[str, Any] | None:
     if throttle is not None and debounce is not None:
-        raise click.UsageError("--throttle and --debounce exclude each other")
+        raise click.UsageError("--throttle and --debounce cannot be combined")
     if key is None:
         if (throttle, debounce, max_wait, keep) != (None,) * 4:
-            raise click.UsageError("--throttle, --debounce, --max-wait and --keep need --dedupe-key")
+            raise click.UsageError("--throttle, --debounce, --max-wait and --keep require --dedupe-key")
         return None
     mode = "throttle" if throttle is not None else "debounce" if debounce is not None else "key"
     asked = {"mode": mode, "key": key, "seconds": throttle or debounce, "max_wait_seconds": max_wait, "keep": keep}
@@ -211,7 +215,9 @@ def await_run(remote: Remote, run_id: int, timeout: float, output: str) -> int:
     try:
         return _await_run(remote, run_id, timeout, output)
     except KeyboardInterrupt:
-        talk(f"\nrun {run_id} goes on; noonbell run tail {run_id} follows it, noonbell run cancel {run_id} cancels it")
+        talk(
+            f"\nrun {run_id} continues; noonbell run tail {run_id} follows it, noonbell run cancel {run_id} cancels it"
+        )
         raise
 
 
@@ -247,7 +253,7 @@ def _say_why(remote: Remote, run: Mapping[str, Any], said: str) -> str:
     if saying != said and answer["cause"] != "ran":  # by now it may have ended
         talk(str(answer["message"]))
         if answer["cause"] == "no_worker":
-            talk("  noonbell doctor says how to start one; Ctrl-C ends this wait, and the run goes on waiting")
+            talk("  noonbell doctor shows how to start one; Ctrl-C ends this wait, and the run keeps waiting")
     return saying
 
 
@@ -283,7 +289,7 @@ def _payload(data: str | None, arguments: tuple[str, ...]) -> Any:
     for item in arguments:
         name, equals, value = item.partition("=")
         if not equals or not (payload is None or isinstance(payload, dict)):
-            raise click.BadParameter(f"is {item!r}; takes NAME=VALUE, with --data an object", param_hint="--arg")
+            raise click.BadParameter(f"is {item!r}; expected NAME=VALUE, with --data an object", param_hint="--arg")
         payload = {**(payload or {}), name: value_of(value)}
     return payload
 
@@ -306,17 +312,17 @@ def run_command() -> None:
 
 @run_command.command("list")
 @click.option("--task", metavar="TASK", shell_complete=complete, help="Only runs of this task.")
-@click.option("--status", multiple=True, metavar="STATUS", help="Only these; may be repeated.")
+@click.option("--status", multiple=True, metavar="STATUS", help="Only this status; may be repeated.")
 @click.option("--queue", metavar="QUEUE")
 @click.option("--key", metavar="KEY")
 @click.option(
     "--label", metavar="NAME=VALUE", help="Only runs of tasks with this label; with --calls, calls that have it."
 )
 @click.option("--calls", is_flag=True, help="Only calls without a task.")
-@click.option("--search", metavar="TEXT", help="Only runs with this in their key, payload, result, log or error.")
-@click.option("--since", metavar="SPAN", help="Only what was scheduled since then: 30m, 24h, 7d, or a time.")
+@click.option("--search", metavar="TEXT", help="Only runs with this text in their key, payload, result, log or error.")
+@click.option("--since", metavar="SPAN", help="Only runs scheduled since: 30m, 24h, 7d, or a time.")
 @click.option("--limit", default=50, type=click.IntRange(1), show_default=True, help="Show at most this many.")
-@click.option("--all", "everything", is_flag=True, help="All of them.")
+@click.option("--all", "everything", is_flag=True, help="Show all of them.")
 @output_option
 def list_runs(
     task: str | None,
@@ -353,11 +359,11 @@ def list_runs(
 @run_command.command("export")
 @click.option("--format", "form", type=click.Choice(["csv", "ndjson"]), default="csv", show_default=True)
 @click.option("--task", metavar="TASK", shell_complete=complete, help="Only runs of this task.")
-@click.option("--status", multiple=True, metavar="STATUS", help="Only these; may be repeated.")
+@click.option("--status", multiple=True, metavar="STATUS", help="Only this status; may be repeated.")
 @click.option("--queue", metavar="QUEUE")
 @click.option("--label", metavar="NAME=VALUE", help="Only runs of tasks with this label.")
-@click.option("--search", metavar="TEXT", help="Only runs with this in their key, payload, result, log or error.")
-@click.option("--since", metavar="SPAN", help="Only what was scheduled since then: 30m, 24h, 7d, or a time.")
+@click.option("--search", metavar="TEXT", help="Only runs with this text in their key, payload, result, log or error.")
+@click.option("--since", metavar="SPAN", help="Only runs scheduled since: 30m, 24h, 7d, or a time.")
 def export_runs(
     form: str,
     task: str | None,
@@ -367,7 +373,7 @@ def export_runs(
     search: str | None,
     since: str | None,
 ) -> None:
-    """Print all runs that the filter finds, newest first, as CSV or as one line of JSON each."""
+    """Print all runs that match the filter, newest first, as CSV or as one line of JSON each."""
     from noonbell.service.runs import EXPORT_COLUMNS, csv_lines, written
 
     query = {
@@ -399,26 +405,26 @@ def get(run_id: str, output: str) -> None:
 @click.argument("run_id")
 @output_option
 def explain(run_id: str, output: str) -> None:
-    """Say why a run ended as it did, or what it waits for."""
+    """Explain why a run ended as it did, or what it waits for."""
     answer = Remote.of_environment().get(f"/runs/{segment(run_id)}/explain", {"lang": terminal_language()})
     show_one(answer, output, name="cause", lines=explained)
 
 
 @run_command.command("cancel")
 @click.argument("run_ids", nargs=-1, required=True)
-@click.option("--reason", default="", help="Kept with the run.")
+@click.option("--reason", default="", help="The reason, kept with the run.")
 def cancel(run_ids: tuple[str, ...], reason: str) -> None:
     """Cancel runs that are not final."""
     remote = Remote.of_environment()
     for run_id in run_ids:
         answer = remote.post(f"/runs/{segment(run_id)}/cancel", {"reason": reason})
-        done = "" if answer["canceled"] else "  (it was final already)"
+        done = "" if answer["canceled"] else "  (it was already final)"
         click.echo(f"{answer['run_id']}  {coloured(answer['status'])}{done}")
 
 
 @run_command.command("clean")
 @click.argument("run_ids", nargs=-1, required=True, type=int)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def clean(run_ids: tuple[int, ...], yes: bool) -> int:
     """Remove final runs from history. `noonbell task clean` and `noonbell queue clean` do it by age and by count."""
     return remove_runs(list(run_ids), yes=yes)
@@ -426,12 +432,12 @@ def clean(run_ids: tuple[int, ...], yes: bool) -> int:
 
 @run_command.command("retry")
 @click.argument("run_ids", nargs=-1, required=True)
-@click.option("--from-step", metavar="STEP", help="Of a flow: run this step again, and all that needs it.")
-@click.option("--wait", is_flag=True, help="Wait until the new runs have ended; the worst outcome is the exit code.")
+@click.option("--from-step", metavar="STEP", help="For a flow: run this step again, and all steps that need it.")
+@click.option("--wait", is_flag=True, help="Wait until the new runs have ended; the exit code is the worst outcome.")
 @_wait_option
 @output_option
 def retry(run_ids: tuple[str, ...], from_step: str | None, wait: bool, timeout: float, output: str) -> int:
-    """Run final runs once more, each as a new run. A flow that did not succeed keeps the steps that did."""
+    """Retry final runs, each as a new run. A flow that did not succeed keeps the steps that did."""
     remote = Remote.of_environment()
     made = []
     for run_id in run_ids:
@@ -446,7 +452,7 @@ def retry(run_ids: tuple[str, ...], from_step: str | None, wait: bool, timeout: 
 @click.argument("run_id")
 @output_option
 def graph(run_id: str, output: str) -> None:
-    """Print the steps of a flow's run: how each stands, what it needs, and what it waits for."""
+    """Print the steps of a flow's run: the status of each, what it needs, and what it waits for."""
     show_one(Remote.of_environment().get(f"/runs/{segment(run_id)}/graph"), output, name="run_id", lines=graph_lines)
 
 
@@ -494,9 +500,9 @@ def _milliseconds(start: str, end: str) -> int:
 @click.option(
     "--level",
     type=click.Choice(["debug", "info", "warning", "error"]),
-    help="Of one run: lines of this level and above.",
+    help="For one run: only lines of this level and above.",
 )
-@click.option("--search", metavar="TEXT", help="Of one run: only lines with this in them.")
+@click.option("--search", metavar="TEXT", help="For one run: only lines with this text.")
 @output_option
 def tail(run_id: str | None, task: str | None, level: str | None, search: str | None, output: str) -> int:
     """Print the log of one run and follow it to its end (also `run log`), or the events of all runs."""
@@ -504,7 +510,7 @@ def tail(run_id: str | None, task: str | None, level: str | None, search: str | 
     if run_id is not None:
         return _follow(remote, run_id, {"level": level, "search": search}, output)
     if level is not None or search is not None:
-        raise click.UsageError("--level and --search are of the log of one run; name it")
+        raise click.UsageError("--level and --search apply to the log of one run; give its ID")
     query = {"type": "run.", "task": None if task is None else remote.get(f"/tasks/{task_segment(task)}")["id"]}
     last: str | None = None
     while True:
@@ -546,7 +552,7 @@ def moment(text: str) -> str:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"is {text!r}; takes 30m, 24h, 7d, or a time", param_hint="--since") from None
+        raise click.BadParameter(f"is {text!r}; expected 30m, 24h, 7d, or a time", param_hint="--since") from None
     return (found if found.tzinfo else found.astimezone()).isoformat()
 
 
@@ -578,17 +584,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 _REASONS = {
     "not_found": "there is no such run",
     "not_final": "it is not final; cancel it first",
-    "part": "it is part of another run, and goes with that",
+    "part": "it is part of another run and is removed with it",
     "active_parts": "a part, step or child of it is not final",
 }
 
 
 def cleaning_options(command: F) -> F:
     for option in (
-        click.option("-y", "--yes", is_flag=True, help="Do not ask."),
-        click.option("--keep", type=click.IntRange(0), metavar="N", help="The newest N runs stay."),
+        click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation."),
+        click.option("--keep", type=click.IntRange(0), metavar="N", help="Keep the newest N runs."),
         click.option(
-            "--older-than", type=float, metavar="DAYS", help="Runs that ended longer ago [30; all, with --keep]."
+            "--older-than", type=float, metavar="DAYS", help="Only runs that ended longer ago [30; all, with --keep]."
         ),
     ):
         command = option(command)

@@ -25,12 +25,12 @@ from noonbell.fields import counted
 @config_option
 @store_option
 @click.option("--host", metavar="ADDRESS", help="The address to listen on [127.0.0.1].")
-@click.option("--port", metavar="PORT", help="The port to listen on; 0 takes a free one [8080].")
+@click.option("--port", metavar="PORT", help="The port to listen on; 0: a free one [8080].")
 @click.option(
-    "--app", "location", metavar="MODULE:APP", help="Execute the jobs of this App too; a file's path will do as well."
+    "--app", "location", metavar="MODULE:APP", help="Execute the jobs of this App too; a file path works as well."
 )
 @click.option("--no-scheduler", is_flag=True, help="Do not plan: other nodes turn slots into runs.")
-@click.option("--no-worker", is_flag=True, help="Do not execute: other nodes carry the runs out.")
+@click.option("--no-worker", is_flag=True, help="Do not execute: other nodes execute the runs.")
 @click.option("--no-api", is_flag=True, help="Do not listen: only plan and execute.")
 @label_option
 @log_level_option
@@ -61,11 +61,11 @@ _USUAL = 8080
 
 @click.command("dev")
 @click.argument("location", metavar="[APP]", required=False)
-@click.option("--store", metavar="URL", help="Keep everything there [a folder that is removed at the end].")
+@click.option("--store", metavar="URL", help="The store [in a folder that is removed at the end].")
 @click.option(
-    "--port", metavar="PORT", help="The port to listen on; 0: a free one [8080, or a free one if that is taken]."
+    "--port", metavar="PORT", help="The port to listen on; 0: a free one [8080, or a free one if that is in use]."
 )
-@click.option("--no-reload", is_flag=True, help="Do not start anew when a file changes.")
+@click.option("--no-reload", is_flag=True, help="Do not restart when a file changes.")
 @click.option("--own-store", is_flag=True, hidden=True, help="The store is nobody else's.")
 @click.option("--watched", is_flag=True, hidden=True, help="The process that reloads says how it ended.")
 def dev_command(
@@ -99,7 +99,7 @@ def _free_port() -> str:
             return str(_USUAL)  # the server says what is wrong
         with socket.create_server((host, 0)) as free:
             port = free.getsockname()[1]
-        talk(f"port {_USUAL} is taken: listening on {port}")
+        talk(f"port {_USUAL} is in use: listening on {port}")
         return str(port)
     return str(_USUAL)
 
@@ -108,19 +108,19 @@ STORE = "sqlite:///noonbell-demo.db"
 
 
 @click.command("demo")
-@click.option("--store", metavar="URL", default=STORE, show_default=True, help="Where it is kept.")
+@click.option("--store", metavar="URL", default=STORE, show_default=True, help="The store.")
 @click.option(
-    "--port", metavar="PORT", help="The port to listen on; 0: a free one [8080, or a free one if that is taken]."
+    "--port", metavar="PORT", help="The port to listen on; 0: a free one [8080, or a free one if that is in use]."
 )
-@click.option("--no-serve", is_flag=True, help="Only fill the store; targets answer while the demo serves.")
+@click.option("--no-serve", is_flag=True, help="Only fill the store; targets respond only while the demo is running.")
 @click.option(
     "--clean", is_flag=True, help="Delete the tasks with the label demo=true and their history, nothing else."
 )
-@click.option("-y", "--yes", is_flag=True, help="Add the tasks to a store that is in use, without a history.")
+@click.option("-y", "--yes", is_flag=True, help="Add the tasks to a store that is in use, without history.")
 def demo_command(store: str, port: str | None, no_serve: bool, clean: bool, yes: bool) -> int:
-    """Show a dozen sample tasks, with a week of history.
+    """Start a server with a dozen sample tasks and a week of history.
 
-    Healthy, flaky, slow, overlapping, with callbacks and without, paused: all of them labelled demo=true.
+    Healthy, flaky, slow, overlapping, paused, with callbacks and without: all of them are labeled demo=true.
     """
     quiet = {"logging__level": "error", "server__graceful_timeout": "1s"}
     settings = load_settings((), store__url=store, server__port=port or "8080", **quiet).settings

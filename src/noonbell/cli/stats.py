@@ -26,16 +26,16 @@ _ROWS = 1_000
 
 @click.group("stats", cls=NounGroup)
 def stats_command() -> None:
-    """Figures of runs that ended."""
+    """Statistics of runs that ended."""
 
 
 @stats_command.command("show")
 @click.option("--task", help="Only of this task: its id or name.")
-@click.option("--from", "since", metavar="TIME", help="From then on, RFC 3339 [a day before --to].")
-@click.option("--to", "until", metavar="TIME", help="Until then [now].")
+@click.option("--from", "since", metavar="TIME", help="Start of the time range, RFC 3339 [a day before --to].")
+@click.option("--to", "until", metavar="TIME", help="End of the time range [now].")
 @output_option
 def show_command(task: str | None, since: str | None, until: str | None, output: str) -> None:
-    """Show how runs ended over a stretch of time, and how long they took."""
+    """Show how runs ended in a time range, and how long they took."""
     given = {"task": task, "from": since, "to": until}
     answer = Remote.of_environment().get("/stats", {name: value for name, value in given.items() if value is not None})
     show_one(answer, output, name="total", lines=_lines)
@@ -64,12 +64,12 @@ def _lines(told: dict[str, Any]) -> list[str]:
 @click.option("--task", help="Only of this task: its id or name.")
 @click.option("--label", metavar="NAME=VALUE", help="Tasks with this label.")
 @click.option("--queue", help="Tasks of this queue.")
-@click.option("--from", "since", metavar="TIME", help="From then on, RFC 3339 [28 days before --to].")
-@click.option("--to", "until", metavar="TIME", help="Until then [now].")
-@click.option("--by", type=click.Choice(["hour", "day"]), help="Figures of each hour or day besides, for -o json.")
+@click.option("--from", "since", metavar="TIME", help="Start of the time range, RFC 3339 [28 days before --to].")
+@click.option("--to", "until", metavar="TIME", help="End of the time range [now].")
+@click.option("--by", type=click.Choice(["hour", "day"]), help="Also the figures of each hour or day, for -o json.")
 @output_option
 def sla_command(output: str, **given: str | None) -> None:
-    """Show how well tasks keep their service levels, and what is left of their error budgets."""
+    """Show how well tasks meet their service levels, and what is left of their error budgets."""
     asked = {{"since": "from", "until": "to"}.get(name, name): value for name, value in given.items() if value}
     answer = Remote.of_environment().get("/stats/sla", asked)
     if output in ("table", "name"):
@@ -105,8 +105,10 @@ _LEVELS: Final[Mapping[str, Cell]] = {
 def _load_options(command: Command) -> Command:
     command = output_option(command)
     command = click.option("--by", type=click.Choice(["hour", "day"]), default="hour", show_default=True)(command)
-    command = click.option("--to", "until", metavar="TIME", help="Until then [now].")(command)
-    return click.option("--from", "since", metavar="TIME", help="From then on, RFC 3339 [a day before --to].")(command)
+    command = click.option("--to", "until", metavar="TIME", help="End of the time range [now].")(command)
+    return click.option(
+        "--from", "since", metavar="TIME", help="Start of the time range, RFC 3339 [a day before --to]."
+    )(command)
 
 
 @stats_command.command("queue")
@@ -152,11 +154,12 @@ _LOAD: Final[Mapping[str, Cell]] = {
 @config_option
 @store_option
 @click.option("--from", "since", metavar="DAY", help="The first day [the first from which no run was removed].")
-@click.option("--to", "until", metavar="DAY", help="Up to this day, and not the day itself [now].")
+@click.option("--to", "until", metavar="DAY", help="Up to this day, not including it [now].")
 def rebuild_command(files: tuple[str, ...], store: str | None, since: str | None, until: str | None) -> None:
-    """Count the figures of whole days (UTC) again from history; it may be in use meanwhile.
+    """Rebuild the statistics of whole days (UTC) from history; the store may be in use.
 
-    While it goes on, those days have too few runs. Cut off, it goes on in any server, or when it is called again.
+    While it is running, those days show too few runs. If interrupted, any running server continues it; so does calling
+    it again.
     """
     settings = load_settings(files, store__url=store).settings
     asyncio.run(_rebuild(settings, _day("--from", since), _day("--to", until)))
@@ -184,7 +187,7 @@ async def _rebuild(settings: Settings, since: Instant | None, until: Instant | N
 
     missing = missing_file(settings.store.url)
     if missing is not None:
-        raise NotFound(f"there is no file {missing}; say where the store is with --store")
+        raise NotFound(f"there is no file {missing}; give the store with --store")
     store = make_store(settings)
     await store.open()
     try:
@@ -198,4 +201,4 @@ async def _rebuild(settings: Settings, since: Instant | None, until: Instant | N
         await store.close()
     until = state.until if state.until is not None and state.until > state.since else state.since
     begin = rfc3339(state.since) if state.since else "the beginning of history"
-    click.echo(f"counted again: {begin} to {rfc3339(until)}")
+    click.echo(f"rebuilt: {begin} to {rfc3339(until)}")

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 @config_option
 @store_option
 @click.option("--to", type=click.IntRange(0), metavar="N", help="The step to go to, forward or back [the newest].")
-@click.option("--status", is_flag=True, help="Only show where the schema is.")
+@click.option("--status", is_flag=True, help="Only show the schema's step.")
 @click.option(
     "--new-installation",
     is_flag=True,
-    help="Give the store another installation id: for a copy that is to run beside its original.",
+    help="Give the store a new installation ID: for a copy that will run alongside its original.",
 )
-@click.option("-y", "--yes", is_flag=True, help="Go back without asking, although that removes data.")
+@click.option("-y", "--yes", is_flag=True, help="Go back without asking for confirmation, although that removes data.")
 @new_option
 def migrate_command(
     files: tuple[str, ...],
@@ -53,9 +53,9 @@ def migrate_command(
     yes: bool,
     new: bool,
 ) -> None:
-    """Bring the store's schema to a step, or show where it is."""
+    """Migrate the store's schema to a step, or show its step."""
     if new_installation and (status or to is not None):
-        raise click.UsageError("--new-installation goes with neither --to nor --status")
+        raise click.UsageError("--new-installation cannot be combined with --to or --status")
     settings = load_settings(files, store__url=store).settings
     asyncio.run(_show(settings) if status else _go(settings, to, yes=yes, new=new, new_installation=new_installation))
 
@@ -71,7 +71,7 @@ async def _show(settings: Settings) -> None:
     for step in migrations.STEPS:
         click.echo(f"{step.number:>4}  {'done' if step.number in taken else 'open'}  {step.title}")
     if len(migrations.STEPS) < migrations.LATEST:
-        talk("numbers that are not listed belong to no step")
+        talk("numbers that are not listed are not steps")
     if found > migrations.LATEST:
         click.echo(f"{found:>4}  done  newer than this version of Noonbell")
 
@@ -113,8 +113,8 @@ def missing_file(url: str) -> str | None:
 def _ask(found: int, wanted: int) -> None:
     loss = f"going back from step {found} to {wanted} removes what the steps between them hold"
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{loss}; add --yes if that is meant")
-    confirm(f"{loss}. Go on?", refused="nothing changed")
+        raise click.UsageError(f"{loss}; add --yes to confirm")
+    confirm(f"{loss}. Continue?", refused="nothing changed")
 
 
 @asynccontextmanager
@@ -145,14 +145,16 @@ _EVERY = 100
 @click.command("audit")
 @config_option
 @store_option
-@click.option("-o", "output", default="table", type=click.Choice(["table", "json"]), help="For people or programs.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing about the progress.")
+@click.option(
+    "-o", "output", default="table", type=click.Choice(["table", "json"]), help="Output for people or for programs."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Do not show progress.")
 @expect_head_option
 def audit_command(files: tuple[str, ...], store: str | None, output: str, quiet: bool, heads: list[Head]) -> int:
-    """Check a whole store for holes and doubles, and its audit log; it may be in use meanwhile.
+    """Check that every slot in a store has exactly one outcome, and that the audit log is intact; the store may be in
+    use.
 
-    Reads only. Exit code 0: every slot has one outcome, and the audit log is as it was written. 1: something is wrong, and
-    it is listed.
+    Read-only. Exit code 0: both hold. 1: something is wrong, and it is listed.
     """
     loaded = load_settings(files, store__url=store)
     report, log = asyncio.run(_audit(loaded.settings, heads, quiet=quiet))
@@ -179,7 +181,7 @@ async def _audit(settings: Settings, expected: list[Head], *, quiet: bool) -> tu
 
     missing = missing_file(settings.store.url)
     if missing is not None:
-        raise NotFound(f"there is no file {missing}; say where the store is with --store")
+        raise NotFound(f"there is no file {missing}; give the store with --store")
     sealer = sealing.from_file(settings.secrets.key_file)
     async with as_it_is(settings) as store:
         check_up_to_date(await store.look_after_changes())
@@ -199,7 +201,7 @@ def check_up_to_date(found: Found, option: str = "--store") -> None:
 
     migrations.check(found)
     if found.step == 0:
-        raise NotFound(f"there is no store of Noonbell there; say where it is with {option}")
+        raise NotFound(f"there is no Noonbell store there; give its address with {option}")
     if migrations.missing(found):
         raise InvalidState(
             f"the store's schema is at step {found.step}; bring it up to date with `noonbell migrate` first"
@@ -222,7 +224,7 @@ def report_as_text(report: ConsistencyReport, log: str | None = None) -> str:
     lines = [f"{flaw.kind}: {flaw.message}" for flaw in report.flaws]
     told = report.holes + report.doubles + report.others
     if told > len(lines) and len(lines) >= 1000:
-        lines.append(f"… and more; {told} in all")
+        lines.append(f"… and more; {told} in total")
     lines += [] if log is None else [log]
     lines.append(
         f"{report.tasks} tasks, {report.slots} slots: {report.runs} runs, {report.skipped} skipped,"

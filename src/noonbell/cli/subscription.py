@@ -44,7 +44,7 @@ DELIVERY_COLUMNS = {
 
 @click.group("subscription", cls=NounGroup)
 def subscription_command() -> None:
-    """List, make, test, replay and remove webhook subscriptions."""
+    """List, create, test, replay and remove webhook subscriptions."""
 
 
 def _path(name: str) -> str:
@@ -61,7 +61,7 @@ def read_labels(pairs: tuple[str, ...]) -> dict[str, str]:
 @subscription_command.command("list")
 @output_option
 def list_subscriptions(output: str) -> None:
-    """List subscriptions, with how far each is."""
+    """List subscriptions, with the position of each."""
     show_list(Remote.of_environment().get("/subscriptions")["items"], COLUMNS, output)
 
 
@@ -69,7 +69,7 @@ def list_subscriptions(output: str) -> None:
 @click.argument("name")
 @output_option
 def show(name: str, output: str) -> None:
-    """Show one subscription, and how far it is."""
+    """Show one subscription, with its position."""
     show_one(Remote.of_environment().get(_path(name)), output)
 
 
@@ -77,12 +77,12 @@ def show(name: str, output: str) -> None:
 @click.argument("name")
 @click.argument("url")
 @click.option(
-    "--type", "types", multiple=True, metavar="TYPE", help="run, run.failed, … [every type]; may be given again."
+    "--type", "types", multiple=True, metavar="TYPE", help="run, run.failed, … [every type]; may be repeated."
 )
-@click.option("--task", "tasks", multiple=True, metavar="NAME", help="A task's name, or a pattern; may be given again.")
+@click.option("--task", "tasks", multiple=True, metavar="NAME", help="A task's name, or a pattern; may be repeated.")
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label that its tasks have.")
-@click.option("--queue", "queues", multiple=True, metavar="NAME", help="A queue; may be given again.")
-@click.option("--secret", metavar="SECRET", help="Signs the deliveries [a new one, which is printed once].")
+@click.option("--queue", "queues", multiple=True, metavar="NAME", help="A queue; may be repeated.")
+@click.option("--secret", metavar="SECRET", help="Secret that signs the deliveries [a new one, which is printed once].")
 @output_option
 def create(
     name: str,
@@ -94,7 +94,7 @@ def create(
     secret: str | None,
     output: str,
 ) -> None:
-    """Post events to URL from now on."""
+    """Create a subscription that posts events to URL from now on."""
     given: dict[str, Any] = {"name": name, "url": url, "types": types, "tasks": tasks, "queues": queues}
     given["labels"] = read_labels(labels)
     if secret is not None:
@@ -102,14 +102,16 @@ def create(
     answer = Remote.of_environment().post("/subscriptions", given)
     show_one(answer, output)
     if secret is None:
-        talk("note: the secret is shown now and never again")
+        talk("note: the secret is shown only once")
 
 
 @subscription_command.command("enable")
 @click.argument("name")
-@click.option("--from", "goes_on", metavar="PLACE", help="now, oldest, the id of an event, or a moment [where it was].")
+@click.option(
+    "--from", "goes_on", metavar="POSITION", help="now, oldest, the ID of an event, or a time [where it stopped]."
+)
 def enable(name: str, goes_on: str | None) -> None:
-    """Start deliveries again, from where they stopped or from another place."""
+    """Resume deliveries, from where they stopped or from another position."""
     place = {} if goes_on is None else {"from": goes_on}
     Remote.of_environment().call("PATCH", _path(name), {"active": True, **place})
     talk(f"enabled {name}")
@@ -118,14 +120,14 @@ def enable(name: str, goes_on: str | None) -> None:
 @subscription_command.command("disable")
 @click.argument("name")
 def disable(name: str) -> None:
-    """Stop deliveries; the subscription keeps its position in the stream of events."""
+    """Stop deliveries; the subscription keeps its position in the event stream."""
     Remote.of_environment().call("PATCH", _path(name), {"active": False})
     talk(f"disabled {name}")
 
 
 @subscription_command.command("remove")
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def remove(name: str, yes: bool) -> None:
     """Remove a subscription and its deliveries."""
     if not yes:
@@ -146,11 +148,17 @@ def test(name: str, output: str) -> int:
 
 @subscription_command.command("deliveries")
 @click.argument("name")
-@click.option("--status", type=click.Choice(["PENDING", "DELIVERED", "FAILED"]), help="With this status.")
-@click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="How many, newest first.")
+@click.option("--status", type=click.Choice(["PENDING", "DELIVERED", "FAILED"]), help="Only with this status.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1_000),
+    default=50,
+    show_default=True,
+    help="Show at most this many, newest first.",
+)
 @output_option
 def deliveries(name: str, status: str | None, limit: int, output: str) -> None:
-    """List what was sent, newest first."""
+    """List deliveries, newest first."""
     query: dict[str, Any] = {"limit": limit, **({} if status is None else {"status": status})}
     found = Remote.of_environment().get(f"{_path(name)}/deliveries", query)["items"]
     show_list(found, DELIVERY_COLUMNS, output, name="id")
@@ -161,22 +169,22 @@ def deliveries(name: str, status: str | None, limit: int, output: str) -> None:
 @click.argument("delivery_id", type=int, metavar="ID")
 @output_option
 def delivery(name: str, delivery_id: int, output: str) -> None:
-    """Show one delivery, with its request and what was answered."""
+    """Show one delivery, with its request and response."""
     show_one(Remote.of_environment().get(f"{_path(name)}/deliveries/{delivery_id}"), output, name="id")
 
 
 @subscription_command.command("replay")
 @click.argument("name")
 @click.argument("delivery_id", type=int, required=False, metavar="[ID]")
-@click.option("--from", "goes_on", metavar="PLACE", help="oldest, the id of an event, a moment, or now.")
+@click.option("--from", "goes_on", metavar="POSITION", help="oldest, the ID of an event, a time, or now.")
 def replay(name: str, delivery_id: int | None, goes_on: str | None) -> None:
-    """Deliver one event again, or every event from a place on."""
+    """Deliver one event again, or every event from a position on."""
     if (delivery_id is None) is (goes_on is None):
-        raise click.UsageError("give the ID of a delivery, or --from PLACE")
+        raise click.UsageError("give the ID of a delivery, or --from POSITION")
     remote = Remote.of_environment()
     if delivery_id is not None:
         made = remote.post(f"{_path(name)}/deliveries/{delivery_id}/replay")
         click.echo(made["id"])
     else:
         answer = remote.post(f"{_path(name)}/replay", {"from": goes_on})
-        talk(f"{name} goes on after event {answer['position']}")
+        talk(f"{name} continues after event {answer['position']}")

@@ -46,7 +46,7 @@ COLUMNS = {
 
 @click.group("task", cls=NounGroup, aliases={"show": "get", "pause": "disable", "resume": "enable"})
 def task_command() -> None:
-    """List, read, make and change tasks."""
+    """List, read, create and change tasks."""
 
 
 task_command.add_command(trigger_command)
@@ -64,10 +64,10 @@ def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
 
 @task_command.command("list")
 @click.option("--status", type=click.Choice(["ENABLED", "DISABLED", "COMPLETED", "ERROR"], case_sensitive=False))
-@click.option("--name", metavar="TEXT", help="Only names with this in them.")
+@click.option("--name", metavar="TEXT", help="Only tasks with this text in their name.")
 @click.option("--label", metavar="NAME=VALUE", help="Only tasks with this label.")
 @click.option("--limit", default=100, type=click.IntRange(1), show_default=True, help="Show at most this many.")
-@click.option("--all", "everything", is_flag=True, help="All of them.")
+@click.option("--all", "everything", is_flag=True, help="Show all of them.")
 @output_option
 def list_tasks(
     status: str | None, name: str | None, label: str | None, limit: int, everything: bool, output: str
@@ -94,7 +94,7 @@ task_command.add_command(
 @click.argument("task", shell_complete=complete)
 @output_option
 def get(task: str, output: str) -> None:
-    """Show one task, by its name or id."""
+    """Show one task, by its name or ID."""
     found = Remote.of_environment().get(f"/tasks/{task_segment(task)}")
     show_one(found, output, lines=_lines)
 
@@ -111,19 +111,19 @@ _FIELD_OPTIONS = (
         help="When: after this task, on success, failure, skipped or any [success]; may be repeated.",
     ),
     click.option("--tz", metavar="ZONE", help="Time zone of the schedule."),
-    click.option("--url", metavar="URL", help="What: an address to call, or service://NAME/PATH."),
-    click.option("--method", metavar="METHOD", help="How it is called [GET]."),
-    click.option("--job", metavar="TYPE", help="What: a job type, carried out by a worker."),
+    click.option("--url", metavar="URL", help="What: a URL to call, or service://NAME/PATH."),
+    click.option("--method", metavar="METHOD", help="HTTP method [GET]."),
+    click.option("--job", metavar="TYPE", help="What: a job type, executed by a worker."),
     click.option("--command", metavar="LINE", help="What: a program by its absolute path, with its arguments."),
-    click.option("--shell", is_flag=True, default=None, help="The shell reads --command as it is."),
+    click.option("--shell", is_flag=True, default=None, help="Let the shell read --command as is."),
     click.option("--data", metavar="JSON", help="The job's payload, or the body of the call."),
-    click.option("--body", metavar="TEXT", help="The body of the call, as it is; placeholders are filled in."),
+    click.option("--body", metavar="TEXT", help="The body of the call, as is; placeholders are filled in."),
     click.option("--payload", metavar="JSON", help="The payload: a job's arguments, or {{payload.x}} of a call."),
     click.option(
         "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="A header of the call; may be repeated."
     ),
-    span_option("--timeout", is_zero_allowed=False, help="The most that it may take: 30s, 5m."),
-    click.option("--retries", metavar="N", type=click.IntRange(0), help="How often it is tried again when it fails."),
+    span_option("--timeout", is_zero_allowed=False, help="Timeout: 30s, 5m."),
+    click.option("--retries", metavar="N", type=click.IntRange(0), help="Retries after a failure."),
     click.option(
         "--set",
         "more",
@@ -144,10 +144,10 @@ def _field_options(function: F) -> F:
 @task_command.command("create")
 @click.argument("name", required=False)
 @_field_options
-@click.option("-f", "--file", "file", metavar="FILE", help="The whole task as JSON or YAML; - reads stdin.")
+@click.option("-f", "--file", "file", metavar="FILE", help="The whole task as JSON or YAML; - for stdin.")
 @output_option
 def create(name: str | None, file: str | None, output: str, **given: Any) -> None:
-    """Make a task, from options or from a file."""
+    """Create a task, from options or from a file."""
     task = read_file(file) if file else {}
     task.update(({} if name is None else {"name": name}) | _given({}, **given))
     remote = Remote.of_environment()
@@ -178,21 +178,21 @@ def _warn_of_no_worker(remote: Remote, task_id: int, job_type: str) -> None:
         knows = worker["job_types"] is None or job_type in worker["job_types"]
         if worker["state"] == "running" and queue in worker["queues"] and knows:
             return
-    talk(f"no connected worker of queue {queue} knows job type {job_type}: its runs wait for one")
-    talk(f"  start one: noonbell worker --app MODULE:APP --queues {queue} --store URL, as the server's")
+    talk(f"no connected worker of queue {queue} supports job type {job_type}: its runs wait for one")
+    talk(f"  start one: noonbell worker --app MODULE:APP --queues {queue} --store URL, the same as the server's")
 
 
 @task_command.command("edit")
 @click.argument("task", shell_complete=complete)
 @_field_options
-@click.option("-f", "--file", "file", metavar="FILE", help="The changed fields as JSON or YAML; - reads stdin.")
+@click.option("-f", "--file", "file", metavar="FILE", help="The changed fields as JSON or YAML; - for stdin.")
 @output_option
 def edit(task: str, file: str | None, output: str, **given: Any) -> None:
     """Change fields of a task; without options, in the editor."""
     in_editor = not file and not any(value not in (None, ()) for value in given.values())
     if in_editor and not sys.stdin.isatty():
         raise click.UsageError(
-            "there is no terminal for an editor; say what to change with --set FIELD=VALUE", click.get_current_context()
+            "there is no terminal for an editor; give the changes with --set FIELD=VALUE", click.get_current_context()
         )
     remote = Remote.of_environment()
     path = f"/tasks/{task_segment(task)}"
@@ -224,16 +224,16 @@ post_for_each(task_command, "enable", "Let tasks fire again, from now on; also `
 
 @task_command.command("disable")
 @click.argument("tasks", nargs=-1, required=True, shell_complete=complete)
-@click.option("--reason", default="", help="Why, for those who see the task.")
-@click.option("--until", metavar="TIME", help="Resume them by themselves then, such as 2026-03-26T12:00:00Z.")
-@span_option("--for", "seconds", is_zero_allowed=False, help="Resume them by themselves after this: 30m, 2h.")
+@click.option("--reason", default="", help="The reason, shown with the task.")
+@click.option("--until", metavar="TIME", help="Resume them automatically at this time, such as 2026-03-26T12:00:00Z.")
+@span_option("--for", "seconds", is_zero_allowed=False, help="Resume them automatically after this time: 30m, 2h.")
 def disable(tasks: tuple[str, ...], reason: str, until: str | None, seconds: float | None) -> None:
     """Stop tasks from firing, until they are enabled or for a while; also `task pause`.
 
-    A task that is disabled already gets this reason and this end in place of those that it had.
+    If a task is already disabled, this replaces its reason and its end.
     """
     if until is not None and seconds is not None:
-        raise click.UsageError("--until and --for say the same; give one of them", click.get_current_context())
+        raise click.UsageError("--until and --for mean the same; use only one", click.get_current_context())
     said = {"reason": reason, "until": until, "for_seconds": None if seconds is None else math.ceil(seconds)}
     body = {name: value for name, value in said.items() if value}
     remote = Remote.of_environment()
@@ -252,12 +252,12 @@ def _said(pause: dict[str, Any]) -> str:
 
 @task_command.command("delete")
 @click.argument("tasks", nargs=-1, required=True, shell_complete=complete)
-@click.option("--cancel-running", is_flag=True, help="Cancel what executes, too.")
-@click.option("--purge", is_flag=True, help="Remove their whole history.")
-@click.option("--force", is_flag=True, help="Also tasks that others run after.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--cancel-running", is_flag=True, help="Cancel running runs, too.")
+@click.option("--purge", is_flag=True, help="Delete their whole history, too.")
+@click.option("--force", is_flag=True, help="Delete them even if other tasks run after them.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(tasks: tuple[str, ...], cancel_running: bool, purge: bool, force: bool, yes: bool) -> None:
-    """Delete tasks; their history stays unless --purge. If one is not there, none is deleted."""
+    """Delete tasks; their history is kept unless --purge. If one of them does not exist, none is deleted."""
     from noonbell.fields import counted
 
     remote = Remote.of_environment()
@@ -305,7 +305,7 @@ _KEYS: Final = {
 @click.argument("task", shell_complete=complete)
 @output_option
 def keys(task: str, output: str) -> None:
-    """List the keys behind which runs of a task wait, the longest line first; `calls:QUEUE` for the calls of a queue."""
+    """List the keys that runs of a task wait for, longest queue first; `calls:QUEUE` for the calls of a queue."""
     show_list(Remote.of_environment().get(f"/tasks/{task_segment(task)}/keys")["items"], _KEYS, output, name="key")
 
 
@@ -313,19 +313,19 @@ def keys(task: str, output: str) -> None:
 @click.argument("task", shell_complete=complete)
 @click.option("--from", "since", metavar="TIME", required=True, help="The first slot, such as 2026-11-14T00:00:00Z.")
 @click.option("--to", "until", metavar="TIME", help="The last slot [now].")
-@click.option("--payload", metavar="JSON", help="In place of the task's payload.")
-@click.option("--priority", metavar="N", type=int, help="In place of the task's; higher first.")
+@click.option("--payload", metavar="JSON", help="The payload, in place of the task's.")
+@click.option("--priority", metavar="N", type=int, help="The priority, in place of the task's; higher runs first.")
 @click.option(
     "--if-finished",
     type=click.Choice(["keep", "rerun", "rerun_failed", "rerun_succeeded"]),
-    help="What becomes of slots that were filled before [keep].",
+    help="What to do with slots that already have a run [keep].",
 )
 @click.option("--dry-run", is_flag=True, help="Only list the slots.")
 @output_option
 def backfill(
     task: str, since: str, until: str | None, payload: str | None, priority: int | None, output: str, **given: Any
 ) -> None:
-    """Run a task for the slots of a stretch of the past, each once however often this is called."""
+    """Run a task for past slots, each at most once even if you repeat this."""
     asked = {"to": until, "priority": priority, "limit": _SLOTS, **given}
     if payload is not None:
         asked["payload"] = json_of(payload, "--payload")
@@ -361,8 +361,8 @@ def _part(reached: str, since: str, until: str | None) -> float:
 def _filled(whole: dict[str, Any], *, dry_run: bool) -> list[str]:
     if dry_run:
         return [*whole["slots"], f"{whole['count']} slots (nothing was written)"]
-    said = f"{whole['created']} runs made, {whole['existing']} slots had been filled before"
-    return [f"{said}, {whole['refused']} were refused at the task's limit" if whole["refused"] else said]
+    said = f"{whole['created']} runs created, {whole['existing']} slots already had one"
+    return [f"{said}, {whole['refused']} were rejected at the task's limit" if whole["refused"] else said]
 
 
 @task_command.command("explain")
@@ -370,7 +370,7 @@ def _filled(whole: dict[str, Any], *, dry_run: bool) -> list[str]:
 @click.option("--at", metavar="TIME", help="The slot: 2026-03-26T12:00, in the task's zone, or with Z [the newest].")
 @output_option
 def explain(task: str, at: str | None, output: str) -> None:
-    """Say why a task did, or did not, run."""
+    """Explain why a task did, or did not, run."""
     remote = Remote.of_environment()
     asked = {"at": None if at is None else _with_seconds(at), "lang": terminal_language()}
     answer = remote.get(f"/tasks/{task_segment(task)}/explain", asked)
@@ -415,9 +415,12 @@ def read_file(name: str) -> dict[str, Any]:
     except ValueError as error:
         raise click.BadParameter(f"{name} {error}", param_hint="-f") from None
     if not isinstance(found, dict):
-        raise click.BadParameter(f"{name} holds no object", param_hint="-f")
+        raise click.BadParameter(f"{name} does not have an object", param_hint="-f")
     if set(found) == {"tasks"}:
-        said = f"{name} holds a list of tasks, and this takes one; noonbell apply {shlex.quote(name)} makes them all"
+        said = (
+            f"{name} has a list of tasks; this command accepts one. noonbell apply {shlex.quote(name)} creates all"
+            " of them"
+        )
         raise click.BadParameter(said, param_hint="-f")
     return found
 
@@ -427,13 +430,15 @@ def _given(before: Mapping[str, Any], **given: Any) -> dict[str, Any]:
     task: dict[str, Any] = {}
     whens = [f"--{option}" for option in ("cron", "every", "at") if given[option] is not None]
     if len(whens) > 1:
-        raise click.UsageError(f"{' and '.join(whens)} each say when; give one of them", click.get_current_context())
+        raise click.UsageError(
+            f"{' and '.join(whens)} each set the schedule; use only one", click.get_current_context()
+        )
     plain = {"cron": "cron_expr", "tz": "timezone", "url": "target_url", "method": "http_method", "job": "job_type"}
     task.update({field: given[option] for option, field in plain.items() if given[option] is not None})
     if given["command"] is not None:
         task |= _command(given["command"], is_shell=bool(given["shell"]))
     elif given["shell"]:
-        raise click.UsageError("--shell says how --command is read; give both", click.get_current_context())
+        raise click.UsageError("--shell requires --command", click.get_current_context())
     if given["every"] is not None:
         task["schedule"] = interval(given["every"])
     if given["at"] is not None:
@@ -449,9 +454,7 @@ def _given(before: Mapping[str, Any], **given: Any) -> dict[str, Any]:
             task["body_template"] = given["data"]
     if given["body"] is not None:
         if given["data"] is not None and "body_template" in task:
-            raise click.UsageError(
-                "--data and --body both give the body; give one of them", click.get_current_context()
-            )
+            raise click.UsageError("--data and --body both set the body; use only one", click.get_current_context())
         task["body_template"] = given["body"]
     if given["payload"] is not None:
         task["payload"] = json_of(given["payload"], "--payload")
@@ -473,7 +476,7 @@ def _check_json_body(text: str) -> None:
         try:
             json.loads(text)
         except json.JSONDecodeError as error:
-            said = f"is {text!r}, which is no JSON: {error}; --body takes a text as it is"
+            said = f"is {text!r}, which is not JSON: {error}; --body sends a text as is"
             raise click.BadParameter(said, param_hint="--data") from None
 
 
@@ -485,11 +488,9 @@ def _with_fields(task: dict[str, Any], more: tuple[str, ...], before: Mapping[st
     for item in more:
         name, equals, text = item.partition("=")
         if not equals:
-            raise click.BadParameter(f"is {item!r}; takes FIELD=VALUE or OBJECT.FIELD=VALUE", param_hint="--set")
+            raise click.BadParameter(f"is {item!r}; expected FIELD=VALUE or OBJECT.FIELD=VALUE", param_hint="--set")
         if name in _SCHEDULE_OPTIONS:
-            raise click.BadParameter(
-                f"is {item!r}; an option says that: --{name} {shlex.quote(text)}", param_hint="--set"
-            )
+            raise click.BadParameter(f"is {item!r}; use the option: --{name} {shlex.quote(text)}", param_hint="--set")
         value, (name, _, within) = value_of(text), name.partition(".")
         there = task.get(name)
         if within:
@@ -527,7 +528,7 @@ def _headers(given: tuple[str, ...]) -> dict[str, str]:
     for item in given:
         name, colon, value = item.partition(":")
         if not colon or not name.strip():
-            raise click.BadParameter(f"is {item!r}; takes 'NAME: VALUE'", param_hint="--header")
+            raise click.BadParameter(f"is {item!r}; expected 'NAME: VALUE'", param_hint="--header")
         found[name.strip()] = value.strip()
     return found
 
@@ -545,7 +546,7 @@ def json_of(text: str, option: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        said = f"is {text!r}, which is no JSON: {error}; to send it as text: {option} {shlex.quote(json.dumps(text))}"
+        said = f"is {text!r}, which is not JSON: {error}; to send it as text: {option} {shlex.quote(json.dumps(text))}"
         raise click.BadParameter(said, param_hint=option) from None
 
 

@@ -143,7 +143,7 @@ def _tasks(path: str, text: str, env: Mapping[str, str], problems: dict[str, str
         return []
     found: list[dict[str, Any]] = []
     if not documents:
-        problems[path] = "is empty: it has no tasks; `tasks: []` says that there are to be none"
+        problems[path] = "is empty: write `tasks: []` if it is to have no tasks"
     for document in documents:
         if isinstance(document, dict) and set(document) == {"calendars"}:
             continue
@@ -161,15 +161,15 @@ def _tasks(path: str, text: str, env: Mapping[str, str], problems: dict[str, str
 def _not_a_list(path: str, document: Any) -> str:
     if isinstance(document, dict) and "name" in document:
         given = "-" if path == "stdin" else shlex.quote(path)
-        return f"holds one task; put it into a list under `tasks:`, or make it with noonbell task create -f {given}"
-    return "holds something else than `tasks:` with a list of tasks"
+        return f"has one task; put it in a list under `tasks:`, or create it with noonbell task create -f {given}"
+    return "does not have `tasks:` with a list of tasks"
 
 
 def _variable(name: str, env: Mapping[str, str], place: str, problems: dict[str, str]) -> str:
     """How secrets stay out of files."""
     found = env.get(name)
     if found is None and name in os.environ:
-        problems[place] = f"uses ${{{name}}}; allow that with --env {name}"
+        problems[place] = f"uses ${{{name}}}; allow it with --env {name}"
     elif found is None:
         problems[place] = (
             f"uses ${{{name}}}, which is not set in the environment; set it, and allow it with --env {name}"
@@ -222,7 +222,7 @@ def task_schema() -> dict[str, Any]:
 @env_option
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of such files, for editors.")
 def validate_command(more_files: tuple[str, ...], files: tuple[str, ...], env: tuple[str, ...], schema: bool) -> None:
-    """Check tasks in files, a line for each problem; needs no server."""
+    """Check tasks in files, and print a line for each problem; needs no server."""
     if schema:
         import json
 
@@ -252,7 +252,7 @@ def _all_files(files: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]
     if not files + more:
         context = click.get_current_context()
         raise click.UsageError(
-            f"Missing argument 'FILE': {context.command_path} FILE, or -f FILE; a folder will do", context
+            f"Missing argument 'FILE': {context.command_path} FILE, or -f FILE; a folder works too", context
         )
     return files + more
 
@@ -275,7 +275,7 @@ def check_tasks(tasks: list[dict[str, Any]]) -> None:
         except InvalidArgument as error:
             problems.update({f"{place}.{key}": str(problem) for key, problem in error.details.items()})
         if times[str(task.get("name"))] > 1:
-            problems[f"{place}.name"] = "is there twice; a name belongs to one task"
+            problems[f"{place}.name"] = "is listed twice; names must be unique"
     cycle = declared_cycle(tasks)
     if cycle:
         problems[f"tasks[{cycle[0]}].after"] = f"makes a cycle: {' → '.join(cycle)}"
@@ -292,8 +292,8 @@ def _options(function: Any) -> Any:
             click.option(
                 "--set", "owner", metavar="NAME", help="The name of this set of tasks [the file's or folder's]."
             ),
-            click.option("--prune", is_flag=True, help="Delete tasks of this set that the files no longer name."),
-            click.option("--adopt", is_flag=True, help="Take over tasks that others manage."),
+            click.option("--prune", is_flag=True, help="Delete tasks of this set that the files no longer have."),
+            click.option("--adopt", is_flag=True, help="Take over tasks that are managed elsewhere."),
         )
     ):
         function = option(function)
@@ -302,13 +302,13 @@ def _options(function: Any) -> Any:
 
 @click.command("apply")
 @_options
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before deleting.")
 @output_option
 def apply_command(dry_run: bool, yes: bool, output: str, **given: Any) -> None:
-    """Make the tasks on the server as the files say.
+    """Create and change tasks on the server as files declare them; with --prune, also delete.
 
-    What was changed elsewhere in the meantime is not overwritten: then nothing is done, with exit code 5.
+    If a task was changed elsewhere in the meantime, nothing is applied, and the exit code is 5.
     """
     apply = _Apply(**given)
     if apply.prune and not dry_run and not yes:
@@ -322,10 +322,10 @@ def apply_command(dry_run: bool, yes: bool, output: str, **given: Any) -> None:
 @_options
 @output_option
 def diff_command(output: str, **given: Any) -> int:
-    """Show what `apply` would change, and what that does to the next slots.
+    """Show what `apply` would change, and how that moves the next slots.
 
-    Exit code 1: there are differences, and nothing else. 2: the files cannot be read, hold what the server does not take, or the
-    server failed.
+    Exit code 1 means only that there are differences. 2: the files cannot be read or are not valid, or the server
+    failed.
     """
     try:
         apply = _Apply(**given)
@@ -407,7 +407,7 @@ class _Apply:
 def _confirm(pruned: list[str], names_no_task: bool) -> None:
     if not pruned:
         return
-    everything = " The files name no task at all." if names_no_task else ""
+    everything = " The files have no tasks at all." if names_no_task else ""
     confirm(f"Delete {', '.join(pruned)}?{everything}", refused="nothing applied")
 
 
@@ -456,7 +456,9 @@ def _short(value: Any) -> str:
 @click.option("--owner", metavar="OWNER", help="Only what this owner manages, such as file:billing.")
 @click.option("--label", metavar="NAME=VALUE", help="Only tasks with this label.")
 @click.option(
-    "--versions", is_flag=True, help="With the version of each, so that applying it later overwrites no newer change."
+    "--versions",
+    is_flag=True,
+    help="Include the version of each, so that applying the file later does not overwrite newer changes.",
 )
 @click.option(
     "-f",
@@ -468,9 +470,9 @@ def _short(value: Any) -> str:
     help="Write to this file instead of stdout; json: JSON to stdout.",
 )
 def export_command(owner: str | None, label: str | None, versions: bool, file: str | None) -> None:
-    """Write tasks, and the calendars that they keep to, as a file that `noonbell apply` takes.
+    """Write tasks, and the calendars that they use, to a file that `noonbell apply` accepts.
 
-    Secrets are masked; a masked value that is applied to the same server keeps the secret.
+    Secrets are masked; applying a masked value to the same server keeps the secret.
     """
     if file in FORMATS and file not in ("json", "yaml"):
         raise click.UsageError(f"tasks are written as yaml or json, not as {file}; a file of that name is ./{file}")

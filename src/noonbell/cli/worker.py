@@ -37,17 +37,23 @@ def _types(job_types: list[str] | None) -> str:
     subcommand_metavar="[list | drain | resume | stop | set | forget]",
 )
 @click.option(
-    "--app", "location", metavar="MODULE:APP", help="The App whose jobs to execute; a file's path will do as well."
+    "--app", "location", metavar="MODULE:APP", help="The App whose jobs to execute; a file path works as well."
 )
 @click.option(
     "--commands",
     metavar="FILE",
-    help="Run COMMAND tasks too: the programs that this YAML file allows, and no others [none].",
+    help="Run COMMAND tasks too, only the programs that this YAML file allows [none].",
 )
 @click.option("--queues", metavar="A,B", help="The queues to claim from [those of the App's jobs].")
-@click.option("--concurrency", metavar="N", help="How many jobs to execute side by side [4].")
-@click.option("--worker-id", metavar="ID", help="Its name; no two may have the same [host-pid-random].")
-@click.option("--version", "version", type=click.IntRange(0), default=0, help="What `min_worker_version` asks for [0].")
+@click.option("--concurrency", metavar="N", help="How many jobs to execute at once [4].")
+@click.option("--worker-id", metavar="ID", help="The worker's name, which must be unique [host-pid-random].")
+@click.option(
+    "--version",
+    "version",
+    type=click.IntRange(0),
+    default=0,
+    help="The worker's version, for `min_worker_version` of tasks [0].",
+)
 @label_option
 @log_level_option
 @store_option
@@ -68,8 +74,8 @@ def worker_command(
 ) -> int | None:
     """Execute the jobs of an App, or commands; or list, drain and stop workers.
 
-    With --app or --commands this is a worker process on the store. SIGTERM or Ctrl-C stops it gracefully: what runs may end, the
-    rest is handed back.
+    With --app or --commands, this process is a worker on the store. SIGTERM or Ctrl-C stops it gracefully: runs that
+    can finish do, the rest is handed back.
     """
     if context.invoked_subcommand is not None:
         return None
@@ -87,7 +93,7 @@ def worker_command(
 @worker_command.command("list")
 @output_option
 def list_workers(output: str) -> None:
-    """List workers with what they do."""
+    """List workers and what they are doing."""
     found = Remote.of_environment().get("/workers")
     show_list(found["items"], COLUMNS, output, name="id")
     if not found.get("has_scheduler", True):
@@ -95,9 +101,9 @@ def list_workers(output: str) -> None:
 
 
 _WORKERS = Named("worker_ids", lambda worker_id: f"/workers/{segment(worker_id)}")
-_STOP = "End these workers: gracefully, as SIGTERM does. Those inside `noonbell serve` are drained instead."
-_DRAIN = "Let these workers finish what they have and take no more."
-_RESUME = "Let drained workers take runs again."
+_STOP = "Stop these workers gracefully, as SIGTERM does. Those inside `noonbell serve` are drained instead."
+_DRAIN = "Drain these workers: they finish their runs and take no more."
+_RESUME = "Resume drained workers."
 post_for_each(worker_command, "drain", _DRAIN, _WORKERS, lambda worker_id, _: talk(f"draining {worker_id}"))
 post_for_each(worker_command, "resume", _RESUME, _WORKERS, lambda worker_id, _: talk(f"resumed {worker_id}"))
 post_for_each(worker_command, "stop", _STOP, _WORKERS, lambda worker_id, _: talk(f"stopping {worker_id}"))
@@ -105,18 +111,18 @@ post_for_each(worker_command, "stop", _STOP, _WORKERS, lambda worker_id, _: talk
 
 @worker_command.command("set")
 @click.argument("worker_id")
-@click.option("--concurrency", type=click.IntRange(0), required=True, help="How many runs side by side; 0 takes none.")
+@click.option("--concurrency", type=click.IntRange(0), required=True, help="How many runs at once; 0: none.")
 def set_worker(worker_id: str, concurrency: int) -> None:
-    """Change how much a worker takes, while it works."""
+    """Change how many runs a worker takes at once, while it is running."""
     changed: Any = Remote.of_environment().call("PATCH", _WORKERS.address(worker_id), {"concurrency": concurrency})
-    talk(f"{worker_id} takes {changed['concurrency']} at a time")
+    talk(f"{worker_id} takes {changed['concurrency']} runs at a time")
 
 
 @worker_command.command("forget")
 @click.argument("worker_ids", nargs=-1, required=True)
 def forget_workers(worker_ids: tuple[str, ...]) -> None:
-    """Remove lost workers from the list. Those that are connected, or still hold runs, are refused."""
+    """Remove lost workers from the list. Workers that are connected or still hold runs cannot be removed."""
     remote = Remote.of_environment()
     for worker_id in worker_ids:
         remote.call("DELETE", _WORKERS.address(worker_id))
-        talk(f"forgot {worker_id}")
+        talk(f"removed {worker_id}")

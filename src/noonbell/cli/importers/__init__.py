@@ -42,8 +42,8 @@ class _Importers(NounGroup):
 
 @click.group("import", cls=_Importers)
 def import_command() -> None:
-    """Turn the tasks of another system into a file of tasks.
+    """Convert the tasks of another system into a file of tasks.
 
     The tasks go to stdout, the report to stderr: what was translated, what was translated with a change of meaning, and
-    what could not be, and why. --apply sends the tasks to the server instead, --dry-run only reports.
+    what could not be translated, and why. --apply sends the tasks to the server instead, --dry-run only reports.
     """

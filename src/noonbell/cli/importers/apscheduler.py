@@ -94,7 +94,7 @@ def _task(job: Any, defaults: Mapping[str, Any], found: Findings) -> dict[str, A
     if not isinstance(getattr(getattr(job, "func", None), "__self__", type), type | ModuleType):
         found.changes.append("is a method of an object: only its name comes over, and the handler has no object")
     if getattr(job, "executor", "default") != "default":
-        found.changes.append(f"the executor {job.executor!r} is left out: a worker carries it out")
+        found.changes.append(f"the executor {job.executor!r} is left out: a worker executes it")
     return task
 
 
@@ -108,7 +108,7 @@ def payload_of(args: list[Any], kwargs: dict[str, Any], found: Findings) -> dict
     except (TypeError, ValueError):
         is_json = False
     if not is_json:
-        raise Refused("its arguments are no JSON; a payload is")
+        raise Refused("its arguments are not JSON, as a payload must be")
     if not args:
         return {"payload": kwargs} if kwargs else {}
     found.changes.append("has positional arguments: the payload is {args, kwargs}, and the handler takes those two")
@@ -135,7 +135,7 @@ def schedule_of(trigger: Any, found: Findings) -> dict[str, Any]:
         case "OrTrigger":
             return {**_any_of(trigger, found), **_jitter(trigger, found)}
         case other:
-            raise Refused(f"its trigger is a {other}, which is not known here")
+            raise Refused(f"its trigger is a {other}, which is not supported")
 
 
 def _kind(trigger: Any) -> str:
@@ -225,7 +225,7 @@ def _calendar(trigger: Any) -> dict[str, Any]:
     }
     step = (trigger.years, trigger.months, trigger.weeks, trigger.days)
     if step not in days:
-        raise Refused(f"has a step of {step} years, months, weeks and days; one of each alone is known here")
+        raise Refused(f"has a step of {step} years, months, weeks and days; only one of each is supported")
     zone = _zone(trigger)
     made = cron_fields(second=str(at.second), minute=str(at.minute), hour=str(at.hour), zone=zone, **days[step])
     begin = datetime(start.year, start.month, start.day, tzinfo=find(zone).tzinfo)
@@ -243,7 +243,7 @@ def _weekdays(text: str) -> str:
         try:
             low, high = (0, 6) if base == "*" else (_weekday(first), _weekday(last) if dash else _weekday(first))
         except ValueError:
-            raise Refused(f"day_of_week {text!r} is not known here") from None
+            raise Refused(f"day_of_week {text!r} is not supported") from None
         days |= set(range(low, high + 1, int(step or 1)))
     return "*" if len(days) == 7 else ",".join(_FROM_MONDAY[day] for day in sorted(days))
 
@@ -259,7 +259,7 @@ def _nth(text: str) -> str:
         which, _, day = item.partition(" ")
         number = WEEKDAYS.index(day.upper()) if day.upper() in WEEKDAYS else None
         if number is None or (which != "last" and which not in _ORDINALS):
-            raise Refused(f"the day {text!r} is not known here")
+            raise Refused(f"the day {text!r} is not supported")
         found.append(f"{number}L" if which == "last" else f"{number}#{_ORDINALS[which]}")
     return ",".join(found)
 
@@ -294,7 +294,7 @@ def apscheduler_command(source: str, **given: Any) -> int:
         said = f"importing {module} raised {type(error).__name__}: {error}; python -c 'import {module}' says where"
         raise click.BadParameter(said, param_hint="MODULE:OBJECT") from None
     if not hasattr(scheduler, "_jobstores"):
-        raise click.BadParameter(f"{source} is no scheduler of APScheduler 3", param_hint="MODULE:OBJECT")
+        raise click.BadParameter(f"{source} is not an APScheduler 3 scheduler", param_hint="MODULE:OBJECT")
     return finish(read_scheduler(scheduler), "apscheduler", **given)
 
 
@@ -326,7 +326,7 @@ def _task_of_row(
     try:
         named = trigger["_apscheduler_json"]
     except (KeyError, TypeError):
-        raise Refused("its trigger is JSON of a kind that is not known here") from None
+        raise Refused("its trigger is JSON of a kind that is not supported") from None
     task: dict[str, Any] = {
         "name": str(row["id"]),
         "job_type": str(of_task.get("func") or row["task_id"]),
@@ -344,7 +344,7 @@ def _task_of_row(
     if row.get("metadata") and (given := _json(row["metadata"], "metadata")):
         task["meta"] = given
     if (executor := row.get("job_executor")) not in (None, "async", "threadpool"):
-        found.changes.append(f"the executor {executor!r} is left out: a worker carries it out")
+        found.changes.append(f"the executor {executor!r} is left out: a worker executes it")
     return task
 
 
@@ -366,7 +366,9 @@ def _json(value: Any, name: str) -> Any:
     try:
         return json.loads(raw)
     except (UnicodeDecodeError, json.JSONDecodeError):
-        raise Refused(f"its {name} is no JSON, and nothing else is read: use a store with the JSONSerializer") from None
+        raise Refused(
+            f"its {name} is not JSON, and nothing else is read: use a store with the JSONSerializer"
+        ) from None
 
 
 def _when(named: Any, now: datetime, found: Findings) -> dict[str, Any]:

@@ -45,7 +45,7 @@ _LEFT_OUT: Final = (
 _CRONTAB: Final = ("minute", "hour", "day_of_week", "day_of_month", "month_of_year")
 
 
-_SUN: Final = "runs by the sun, which is not known here"
+_SUN: Final = "runs by the sun, which is not supported"
 
 
 class _Crontab(NamedTuple):
@@ -339,7 +339,7 @@ def _entry(module: _Module, key: ast.expr, value: ast.expr, zone: str, found: Fi
     if not isinstance(entry, dict) or not isinstance(entry.get("task"), str):
         raise Refused("names no task")
     for other in sorted(entry.keys() - {"task", "schedule", "args", "kwargs", "options", "relative"}):
-        found.notes.append(f"{other} is not known and left out")
+        found.notes.append(f"{other} is unknown and was left out")
     if entry.get("relative"):
         found.changes.append("`relative` is left out: the interval counts from when the task is made")
     schedule, args, kwargs = entry.get("schedule"), entry.get("args") or [], entry.get("kwargs") or {}
@@ -378,7 +378,7 @@ def _schedule(value: Any, zone: str) -> dict[str, Any]:
         case timedelta() | int() | float():
             return {"schedule": interval_of(value.total_seconds() if isinstance(value, timedelta) else value)}
         case _:
-            raise Refused(f"its schedule {value!r} is not known here")
+            raise Refused(f"its schedule {value!r} is not supported")
 
 
 def _crontab(given: _Crontab, zone: str) -> dict[str, Any]:
@@ -404,9 +404,9 @@ def _weekdays(text: str) -> str:
             low, high = (0, 6) if base == "*" else (_weekday(first), _weekday(last) if dash else _weekday(first))
             every = int(step) if step else 1
         except ValueError:
-            raise Refused(f"day_of_week {text!r} is not known here") from None
+            raise Refused(f"day_of_week {text!r} is not supported") from None
         if every < 1:
-            raise Refused(f"day_of_week {text!r} is not known here")
+            raise Refused(f"day_of_week {text!r} is not supported")
         days |= {(low + place) % 7 for place in range(0, (high - low) % 7 + 1, every)}
     return "*" if len(days) == 7 else ",".join(WEEKDAYS[day] for day in sorted(days))
 
@@ -421,7 +421,7 @@ def _payload(args: Any, kwargs: Any, found: Findings) -> dict[str, Any]:
     try:
         json.dumps([args, kwargs], allow_nan=False)
     except (TypeError, ValueError):
-        raise Refused("its arguments are no JSON") from None
+        raise Refused("its arguments are not JSON") from None
     if not args:
         return {"payload": kwargs} if kwargs else {}
     found.changes.append("has positional arguments: the payload is {args, kwargs}, and the handler takes those two")
@@ -526,7 +526,9 @@ def _row_schedule(
     if (interval := known["intervals"].get(row.get("interval_id"))) is not None:
         seconds = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}.get(str(interval["period"]))
         if seconds is None:
-            raise Refused(f"runs every {interval['every']} {interval['period']}; seconds are the shortest known here")
+            raise Refused(
+                f"runs every {interval['every']} {interval['period']}; seconds are the shortest supported interval"
+            )
         return {"timezone": zone, "schedule": interval_of(int(interval["every"]) * seconds)}
     if (clocked := known["clocked"].get(row.get("clocked_id"))) is not None:
         return {"timezone": zone, "schedule": {"type": "once", "at": _moment(clocked["clocked_time"])}}
@@ -538,7 +540,7 @@ def _moment(value: Any) -> str:
     try:
         found = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError:
-        raise Refused(f"{value!r} is no moment") from None
+        raise Refused(f"{value!r} is not a time") from None
     aware = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
     return aware.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -547,7 +549,7 @@ def _json(text: Any, default: Any) -> Any:
     try:
         return json.loads(text) if text else default
     except (TypeError, json.JSONDecodeError):
-        raise Refused(f"{text!r} is no JSON") from None
+        raise Refused(f"{text!r} is not JSON") from None
 
 
 @click.command("celery")

@@ -48,7 +48,7 @@ def interval_of(seconds: float) -> dict[str, Any]:
     """The largest unit that it is a whole number of."""
     whole = int(seconds)
     if whole < 1 or whole != seconds:
-        raise Refused(f"runs every {seconds:g} seconds; a whole number of seconds from 1 on is known here")
+        raise Refused(f"runs every {seconds:g} seconds; only whole numbers of seconds, 1 or more, are supported")
     for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if whole % length == 0:
             return {"type": "interval", "every": whole // length, "unit": unit}

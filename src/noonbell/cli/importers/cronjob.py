@@ -82,7 +82,7 @@ def _task(row: Any, found: Findings) -> dict[str, Any] | None:
         if name in FIELDS:
             task[name] = _decoded(column, value) if isinstance(value, str) and name in _JSON.values() else value
         elif name not in _NOT_CARRIED:
-            found.notes.append(f"{column} is not known and left out")
+            found.notes.append(f"{column} is unknown and was left out")
     if not task.get("name"):
         raise Refused("has no name")
     if "target_url" not in task:
@@ -142,9 +142,13 @@ def _decoded(column: str, text: str) -> Any:
 
 @click.command("cronjob")
 @click.argument("source")
-@click.option("--history", is_flag=True, help="The finished runs of its database, too; with --apply or --dry-run.")
-@click.option("--runs", "files", multiple=True, metavar="FILE", help="A JSON file of its runs, in place of --history.")
-@click.option("--tz", "zone", default="UTC", metavar="ZONE", help="Of moments in its tables [UTC, as it stores them].")
+@click.option(
+    "--history", is_flag=True, help="Also import the finished runs of its database; with --apply or --dry-run."
+)
+@click.option("--runs", "files", multiple=True, metavar="FILE", help="A JSON file of its runs, instead of --history.")
+@click.option(
+    "--tz", "zone", default="UTC", metavar="ZONE", help="Time zone of the times in its tables [UTC, as it stores them]."
+)
 @import_options
 def cronjob_command(source: str, history: bool, files: tuple[str, ...], zone: str, **given: Any) -> int:
     """A cronjob service: a JSON file of its tasks, - for stdin, or its database as mysql://user@host/name."""
@@ -156,7 +160,7 @@ def cronjob_command(source: str, history: bool, files: tuple[str, ...], zone: st
         else:
             found = read_cronjob(json_from(source))
     except TypeError as error:
-        raise click.BadParameter(f"{source} holds no list of tasks: {error}", param_hint="SOURCE") from None
+        raise click.BadParameter(f"{source} has no list of tasks: {error}", param_hint="SOURCE") from None
     report = HistoryReport()
 
     def bring_runs(entries: Sequence[Imported]) -> dict[str, Any]:
@@ -178,7 +182,7 @@ def _check_history(source: str, history: bool, files: tuple[str, ...], zone: str
     if history and not is_database(source):
         raise click.UsageError("--history reads a database; --runs FILE takes the answers of GET /tasks/{id}/runs")
     if history and files:
-        raise click.UsageError("--history and --runs are two ways to the same runs; give one of them")
+        raise click.UsageError("--history and --runs read the same runs; use only one")
     if (history or files) and not (given["apply"] or given["dry_run"]):
         raise click.UsageError("runs are sent to a server; give --apply, or --dry-run for the report alone")
     try:
@@ -195,7 +199,7 @@ def _runs_of(source: str, files: Sequence[str]) -> tuple[int, Iterator[Any]]:
         try:
             rows += runs_in(json_from(file))
         except TypeError as error:
-            raise click.BadParameter(f"{file} holds no list of runs: {error}", param_hint="--runs") from None
+            raise click.BadParameter(f"{file} has no list of runs: {error}", param_hint="--runs") from None
     return len(rows), iter(rows)
 
 
@@ -258,7 +262,9 @@ class HistoryReport:
                 " unless jobs.history_retention_days is set to more before they come"
             )
         if self.recent:
-            talk(f"{counted(self.recent, 'run')} ended less than a minute ago, for the same command to bring later")
+            talk(
+                f"{counted(self.recent, 'run')} ended less than a minute ago; run the same command again later to import them"
+            )
 
 
 def rows_in_database(url: str) -> tuple[int, Iterator[Mapping[str, Any]]]:
@@ -311,7 +317,7 @@ def translated(
 def _run(run: Mapping[str, Any], names: Mapping[str, str], zone: ZoneInfo, report: HistoryReport) -> dict[str, Any]:
     status = str(run["status"])
     if status in _UNDER_WAY:
-        raise NotCarried(f"{status}, so not over")
+        raise NotCarried(f"{status}, so not final")
     if status not in _FINAL:
         raise ValueError(f"its status {status[:40]!r} is not known")
     task = names.get(str(run["task_id"]))
@@ -390,7 +396,7 @@ def send(runs: Iterable[dict[str, Any]], total: int, report: HistoryReport) -> N
         try:
             done = remote.post("/runs/import", {"runs": batch})
         except NoonbellError as error:
-            again = "; the same command does the rest" if isinstance(error, StoreUnavailable) else ""
+            again = "; run the same command again to continue" if isinstance(error, StoreUnavailable) else ""
             talk(f"{counted(report.imported, 'run')} imported{again}")
             raise
         for name in ("imported", "known", "removed", "recent"):

@@ -151,7 +151,7 @@ def _moment(line: str) -> tuple[str, str]:
         if word.lower() == "@reboot":
             raise Refused("@reboot names no moment; trigger the task from what starts the machine")
         if word.lower() not in _NICKNAMES:
-            raise Refused(f"{word} is not known; there are {', '.join(_NICKNAMES)}")
+            raise Refused(f"{word} is unknown; expected {', '.join(_NICKNAMES)}")
         return word.lower(), rest.strip()
     parts = line.split(None, 5)
     if len(parts) < 5:

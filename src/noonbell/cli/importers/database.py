@@ -33,7 +33,9 @@ def rows_of(url: str, queries: Mapping[str, str]) -> dict[str, Rows]:
         return asyncio.run(_mysql(url, queries))
     if url.startswith(("postgresql:", "postgres:")):
         return asyncio.run(_postgres(url, queries))
-    raise click.BadParameter(f"{url} is no URL of a database; there are {' '.join(SCHEMES)}", param_hint="SOURCE")
+    raise click.BadParameter(
+        f"{url} is not the URL of a database; expected one that begins with {' '.join(SCHEMES)}", param_hint="SOURCE"
+    )
 
 
 def _check(url: str) -> None:

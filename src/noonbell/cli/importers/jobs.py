@@ -72,7 +72,7 @@ def _task(row: Any, usual: Mapping[str, Any], is_off: bool, found: Findings) -> 
     if "cron" in given:
         given.setdefault("cron_expression", given.pop("cron"))
     for name in sorted(given.keys() - _KNOWN - _STATE):
-        found.notes.append(f"{name} is not known and left out")
+        found.notes.append(f"{name} is unknown and was left out")
     job = {**usual, **{name: value for name, value in given.items() if name in _KNOWN}}
     if "job_type" not in job and "job_name" in job:
         job["job_type"] = job["job_name"]
@@ -121,7 +121,7 @@ def jobs_command(source: str, **given: Any) -> int:
             raise TypeError("expected a list of jobs")
         return finish(read_jobs(rows), "jobs", **given)
     except (tomllib.TOMLDecodeError, TypeError) as error:
-        raise click.BadParameter(f"{source} holds no jobs: {error}", param_hint="SOURCE") from None
+        raise click.BadParameter(f"{source} has no jobs: {error}", param_hint="SOURCE") from None
 
 
 def _decoded(row: Mapping[str, Any]) -> dict[str, Any]:

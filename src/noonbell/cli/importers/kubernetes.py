@@ -82,7 +82,7 @@ def _map(value: Any, *path: str) -> Mapping[str, Any]:
 
 def _task(document: Any, cluster_zone: str, options: ProgramOptions, found: Findings) -> dict[str, Any] | None:
     if not isinstance(document, Mapping) or document.get("kind") != "CronJob":
-        found.notes.append("is no CronJob, and left out")
+        found.notes.append("is not a CronJob, and was left out")
         return None
     names, spec = _map(document, "metadata"), _map(document, "spec")
     if not names.get("name") or not spec.get("schedule"):
@@ -184,7 +184,7 @@ def _filled(word: str, env: Mapping[str, str], container: Mapping[str, Any]) -> 
 def _policies(spec: Mapping[str, Any], job: Mapping[str, Any], found: Findings) -> dict[str, Any]:
     policy = str(spec.get("concurrencyPolicy") or "Allow")
     if policy not in _POLICIES:
-        raise Refused(f"concurrencyPolicy {policy!r} is not known; there are {', '.join(_POLICIES)}")
+        raise Refused(f"concurrencyPolicy {policy!r} is unknown; expected {', '.join(_POLICIES)}")
     fields: dict[str, Any] = {**_POLICIES[policy], "misfire_policy": "FIRE_ONCE"}
     deadline = spec.get("startingDeadlineSeconds")
     if isinstance(deadline, int):
@@ -218,4 +218,4 @@ def kubernetes_command(source: str, tz: str, job_type: str | None, commands: boo
     try:
         return finish(read_kubernetes(text_from(source), zone, options), "kubernetes", **given)
     except ValueError as error:
-        raise click.BadParameter(f"{source} is no YAML: {error}", param_hint="SOURCE") from None
+        raise click.BadParameter(f"{source} is not YAML: {error}", param_hint="SOURCE") from None

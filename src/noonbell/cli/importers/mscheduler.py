@@ -89,7 +89,7 @@ def _moment(value: Any) -> str:
             return datetime.fromtimestamp(inner / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return datetime.fromisoformat(str(inner)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (ValueError, OverflowError, OSError):
-        raise Refused(f"start_time {value!r} is no moment") from None
+        raise Refused(f"start_time {value!r} is not a time") from None
 
 
 @click.command("mscheduler")

@@ -50,10 +50,10 @@ def read_plans(messages: Mapping[str, Any], queued: Mapping[str, float] | None) 
 
 def _task(key: str, message: Any, queued: Mapping[str, float] | None, found: Findings) -> dict[str, Any]:
     if not isinstance(message, Mapping):
-        raise Refused("holds no JSON object")
+        raise Refused("is not a JSON object")
     plan = {name: message[name] for name in _KEPT if message.get(name) is not None}
     for name in sorted(message.keys() - set(_KEPT) - _NOT_CARRIED):
-        found.notes.append(f"{name} is not known and left out")
+        found.notes.append(f"{name} is unknown and was left out")
     plan["plan_id"] = key.rpartition(":")[2]
     plan.setdefault("station", key.split(":")[2] if key.count(":") > 2 else "")
     kind = plan.get("plan_type")
@@ -153,5 +153,5 @@ def plans_command(source: str, **given: Any) -> int:
         return finish(read_plans(messages, queued), "plans", **given)
     found = json_from(source)
     if not isinstance(found, dict):
-        raise click.BadParameter(f"{source} holds no object of messages by their keys", param_hint="SOURCE")
+        raise click.BadParameter(f"{source} has no object of messages by their keys", param_hint="SOURCE")
     return finish(read_plans(found, None), "plans", **given)

@@ -33,17 +33,17 @@ class ProgramOptions(NamedTuple):
     @classmethod
     def of(cls, job_type: str | None, *, commands: bool) -> ProgramOptions:
         if commands and job_type is not None:
-            raise click.UsageError(
-                "--commands and --job-type both say what becomes of other commands; give one of them"
-            )
+            raise click.UsageError("--commands and --job-type both set what other commands become; use only one")
         return cls(job_type, commands)
 
 
 def program_options(function: F) -> F:
     for option in reversed(
         (
-            click.option("--job-type", metavar="TYPE", help="Make jobs of this type of what is not an HTTP call."),
-            click.option("--commands", is_flag=True, help="Make COMMAND tasks of what is not an HTTP call."),
+            click.option(
+                "--job-type", metavar="TYPE", help="Turn commands that are not HTTP calls into jobs of this type."
+            ),
+            click.option("--commands", is_flag=True, help="Turn commands that are not HTTP calls into COMMAND tasks."),
         )
     ):
         function = option(function)
@@ -80,8 +80,8 @@ def target_of(program: Program, options: ProgramOptions, found: Findings) -> dic
             return _command(program, found)
         if options.job_type is None:
             raise Refused(
-                f"{reason}; --commands makes a COMMAND task of it, for a worker that allows it;"
-                " --job-type TYPE makes a job of it, for a worker of yours to run"
+                f"{reason}; --commands turns it into a COMMAND task, for a worker that allows it; --job-type TYPE"
+                " turns it into a job, for one of your workers"
             ) from None
         return {"job_type": options.job_type, "payload": _payload(program), "retry_policy": {"max_retries": 0}}
     found.notes += of_call.notes
@@ -125,7 +125,7 @@ def _command(program: Program, found: Findings) -> dict[str, Any]:
     if named := sorted(set(env) & {"PATH", "HOME"}):
         found.notes.append(f"the worker's file has to name {' and '.join(named)} under `env`")
     allowed = "/bin/sh" if is_line else str(command[0])
-    found.notes.append(f"a worker carries it out whose file allows {allowed}: noonbell worker --commands FILE")
+    found.notes.append(f"a worker executes it whose file allows {allowed}: noonbell worker --commands FILE")
     return task
 
 
@@ -271,7 +271,7 @@ class _Call:
         try:
             parts = urlsplit(self.url)
         except ValueError as error:
-            raise NotACall(f"has an address that cannot be read: {error}") from None
+            raise NotACall(f"has an address that cannot be parsed: {error}") from None
         if "@" in parts.netloc:
             pair, _, host = parts.netloc.rpartition("@")
             self.url = urlunsplit(parts._replace(netloc=host))
@@ -416,7 +416,7 @@ def _read_any(word: str, line: Iterator[str], call: _Call, found: Findings) -> N
     if word in _IGNORED_WITH_VALUE:
         found.notes.append(f"{word} {_value(word, line)} is left out: the response is kept with the run")
     elif word.startswith("-") and word not in _SILENT:
-        raise NotACall(f"has the option {word}, which is not known here")
+        raise NotACall(f"has the option {word}, which is not supported")
     elif word not in _SILENT:
         call.address(word)
 

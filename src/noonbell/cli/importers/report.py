@@ -115,7 +115,7 @@ def read_entries(
             wanted = str(task["name"])
             task["name"] = unused(wanted, taken)
             if task["name"] != wanted:
-                found.changes.append(f"the name {wanted!r} is there twice; this one is {task['name']!r}")
+                found.changes.append(f"the name {wanted!r} is used twice; this one is {task['name']!r}")
         yield Imported(where, source, task, changes=found.changes, notes=found.notes)
 
 
@@ -148,22 +148,24 @@ def import_options(function: F) -> F:
     """What every importer takes."""
     for option in reversed(
         (
-            click.option("--dry-run", is_flag=True, help="Only report; with --apply, also what the server would do."),
+            click.option(
+                "--dry-run", is_flag=True, help="Only report; with --apply, also show what the server would do."
+            ),
             click.option("--apply", is_flag=True, help="Send the tasks to the server, instead of writing a file."),
             click.option(
                 "--disabled",
                 is_flag=True,
-                help="Every task as DISABLED: it fires when the import is repeated without this.",
+                help="Import every task as DISABLED; repeat the import without this to enable them.",
             ),
             click.option(
                 "--set",
                 "owner",
                 metavar="NAME",
                 help="With --apply: the name of this set of tasks. Sources of one kind need a name each: in one set, a task"
-                " replaces that of its name.",
+                " replaces the one with the same name.",
             ),
-            click.option("--adopt", is_flag=True, help="With --apply: take over tasks that others manage."),
-            click.option("--report", metavar="FILE", help="Write the report as JSON to this file, too."),
+            click.option("--adopt", is_flag=True, help="With --apply: take over tasks that are managed elsewhere."),
+            click.option("--report", metavar="FILE", help="Also write the report as JSON to this file."),
         )
     ):
         function = option(function)
@@ -187,9 +189,9 @@ def finish(
     `then` comes when the tasks are there; what it returns, the file of the report has besides.
     """
     if owner is not None and not apply:
-        raise click.UsageError("--set names what --apply sends; give --apply too")
+        raise click.UsageError("--set requires --apply")
     if adopt and not apply:
-        raise click.UsageError("--adopt is for tasks that --apply finds; give --apply too")
+        raise click.UsageError("--adopt requires --apply")
     if report is not None:
         with open_for_writing(report, "--report", "a"):
             pass  # it can be written: better known before anything is applied than after it
@@ -265,7 +267,7 @@ def _apply(tasks: Sequence[dict[str, Any]], how: Mapping[str, Any]) -> None:
             try:
                 done = remote.post("/tasks/apply", {**how, "tasks": part})
             except NoonbellError as error:
-                again = "; the same command does the rest" if isinstance(error, StoreUnavailable) else ""
+                again = "; run the same command again to continue" if isinstance(error, StoreUnavailable) else ""
                 if not how["dry_run"]:
                     talk(f"{start} of {len(tasks)} tasks were applied{again}")
                 raise

@@ -107,7 +107,7 @@ def _task(
         started = template
     for name in timer:
         if name not in (*_NO_EFFECT, *_KNOWN):
-            found.notes.append(f"{name} is not known and left out")
+            found.notes.append(f"{name} is unknown and was left out")
     service = read_unit(services[started])
     for name, sections in ((file, {"Unit": unit.get("Unit", {})}), (started, service)):
         if lost := _lost(sections):
@@ -235,7 +235,7 @@ def _seconds(text: str) -> float:
     """A span of systemd.time(7): `1h 30min`, `90`."""
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*([A-Za-zμ]*)", text)
     if not parts or any(unit not in _UNITS for _, unit in parts):
-        raise Refused(f"the span {text!r} is not known here")
+        raise Refused(f"the span {text!r} is not supported")
     total = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if not total:
         raise Refused(f"the span {text!r} is nothing")
@@ -252,11 +252,11 @@ def cron_of_calendar(text: str, zone: str) -> dict[str, Any]:
     date = words.pop(0) if words and ("-" in words[0] or "~" in words[0]) else "*-*-*"
     time = words.pop(0) if words else "00:00:00"
     if words:
-        raise Refused(f"OnCalendar={text} is not known here")
+        raise Refused(f"OnCalendar={text} is not supported")
     month, day = _date(date, text)
     parts = time.split(":")
     if not 2 <= len(parts) <= 3:
-        raise Refused(f"OnCalendar={text} is not known here")
+        raise Refused(f"OnCalendar={text} is not supported")
     hour, minute, second = (*parts, "0")[:3]
     try:
         found = cron_fields(
@@ -312,7 +312,7 @@ def _date(text: str, whole: str) -> tuple[str, str]:
     if len(parts) == 2:
         parts.insert(0, "*")
     if len(parts) != 3:
-        raise Refused(f"OnCalendar={whole} is not known here")
+        raise Refused(f"OnCalendar={whole} is not supported")
     year, month, day = parts
     if year != "*":
         raise Refused(f"OnCalendar={whole} names years; give the task `start_at` and `end_at`")
@@ -337,7 +337,7 @@ def _field(text: str, low: int, high: int, whole: str) -> str:
             stop = int(last) if dots else (high if step else start)
             values = range(start, stop + 1, int(step) if step else 1)
         except ValueError:
-            raise Refused(f"OnCalendar={whole}: {item!r} is not known here") from None
+            raise Refused(f"OnCalendar={whole}: {item!r} is not supported") from None
         if not low <= start <= high or not low <= stop <= high:
             raise Refused(f"OnCalendar={whole}: {item!r} is not within {low} to {high}")
         found.update(values)

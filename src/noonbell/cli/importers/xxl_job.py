@@ -147,5 +147,5 @@ def xxl_job_command(source: str, tz: str, **given: Any) -> int:
         return finish(read_xxl_job(found["jobs"], groups, zone), "xxl-job", **given)
     rows = json_from(source)
     if not isinstance(rows, list):
-        raise click.BadParameter(f"{source} holds no list of rows", param_hint="SOURCE")
+        raise click.BadParameter(f"{source} has no list of rows", param_hint="SOURCE")
     return finish(read_xxl_job(rows, {}, zone), "xxl-job", **given)
