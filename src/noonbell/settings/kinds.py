@@ -47,7 +47,7 @@ def _read_text(value: Any) -> str:
     return value.strip()
 
 
-text = SettingKind("a text of one line", _read_text)
+text = SettingKind("a single-line text", _read_text)
 
 
 def sql_name(most: int) -> SettingKind:
@@ -416,7 +416,7 @@ def check_parameters(address: str) -> None:
         parse_server_address(address)
     elif names := [name for name, _ in parse_qsl(rest.partition("?")[2], keep_blank_values=True)]:
         raise UnusableAddress(
-            f"has {_listed(names)}; takes no parameters after the ? (a ? in the name of a file is written %3F)"
+            f"has {_listed(names)}; expected no parameters after the ? (a ? in the name of a file is written %3F)"
         )
 
 
@@ -433,7 +433,7 @@ def parse_server_address(address: str) -> ServerAddress:
     if not hosts and scheme.startswith("postgres"):
         hosts = _hosts_of_parameters(parameters, default)
     if len(hosts) > 1 and any(not host for host, _ in hosts):
-        raise UnusableAddress("has a list of hosts with an empty place")
+        raise UnusableAddress("has an empty entry in its list of hosts")
     return ServerAddress(hosts, unquote(user), unquote(password), unquote(path), parameters)
 
 
@@ -445,11 +445,11 @@ def _parameters(scheme: str, query: str) -> dict[str, str]:
     known = (*POSTGRES_PARAMETERS, "database") if is_postgres else MYSQL_PARAMETERS
     if unknown := [name for name in given if name not in known]:
         takes = POSTGRES_PARAMETERS if is_postgres else MYSQL_PARAMETERS
-        more = "; a setting of the session is written options=-c%20NAME=VALUE" if is_postgres else ""
-        raise UnusableAddress(f"has {_listed(unknown)} after the ?; takes {', '.join(takes)}{more}")
+        more = "; write a session setting as options=-c%20NAME=VALUE" if is_postgres else ""
+        raise UnusableAddress(f"has {_listed(unknown)} after the ?; expected {', '.join(takes)}{more}")
     wanted = given.get("target_session_attrs", "any")
     if wanted not in _WRITABLE:
-        raise UnusableAddress(f"has target_session_attrs {wanted!r}; takes {', '.join(_WRITABLE)}: Noonbell writes")
+        raise UnusableAddress(f"has target_session_attrs {wanted!r}; expected {', '.join(_WRITABLE)}: Noonbell writes")
     return given
 
 
@@ -457,13 +457,13 @@ def _host(text: str, default: int) -> Host:
     if text.startswith("["):
         host, _, port = text[1:].partition("]")
         if port and not port.startswith(":"):
-            raise UnusableAddress("has an IPv6 address with something other than a port behind it")
+            raise UnusableAddress("has an IPv6 address followed by something other than a port")
         port = port[1:]
     else:
         host, _, port = text.partition(":")
     number = int(port) if port else default
     if not 1 <= number <= 65_535:
-        raise UnusableAddress(f"has port {number}; takes 1 to 65535")
+        raise UnusableAddress(f"has port {number}; expected 1 to 65535")
     return unquote(host), number
 
 

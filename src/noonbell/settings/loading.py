@@ -72,9 +72,9 @@ def read_file(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise SettingsError.field(name, "there is no such file; check --config") from None
+        raise SettingsError.field(name, "does not exist; check --config") from None
     except IsADirectoryError:
-        raise SettingsError.field(name, "is a folder; --config takes a YAML or TOML file") from None
+        raise SettingsError.field(name, "is a folder; --config expects a YAML or TOML file") from None
     except OSError as error:
         raise SettingsError.field(name, f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -84,11 +84,11 @@ def read_file(path: Path) -> dict[str, Any]:
     elif path.suffix in (".yaml", ".yml", ".json"):
         found = _read_yaml(name, text)
     else:
-        raise SettingsError.field(name, "has an unknown ending; takes .yaml, .yml, .json or .toml")
+        raise SettingsError.field(name, "has an unknown extension; expected .yaml, .yml, .json or .toml")
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise SettingsError.field(name, "holds no mapping; expected sections such as server: and store:")
+        raise SettingsError.field(name, "is not a mapping; expected sections such as server: and store:")
     return found
 
 
@@ -175,15 +175,17 @@ def _add_tasks(draft: _Draft, file: Path, tasks: Any) -> None:
     if tasks is None:
         return
     if not isinstance(tasks, list) or not all(isinstance(task, Mapping) for task in tasks):
-        draft.problems["tasks"] = f"in file {file} is not a list of mappings; takes tasks, each with a name"
+        draft.problems["tasks"] = f"in file {file} is not a list of mappings; expected tasks, each with a name"
         return
     seen: set[Any] = set()
     for number, fields in enumerate(tasks):
         name = fields.get("name")
         if not isinstance(name, str) or not name:
-            draft.problems[f"tasks[{number}].name"] = f"in file {file} is {name!r}; takes a name, to know the task by"
+            draft.problems[f"tasks[{number}].name"] = f"in file {file} is {name!r}; expected the name of the task"
         elif name in seen:
-            draft.problems[f"tasks[{number}].name"] = f"in file {file} is {name!r} a second time; names are unique"
+            draft.problems[f"tasks[{number}].name"] = (
+                f"in file {file} is {name!r}, which is already taken; names must be unique"
+            )
         else:
             seen.add(name)
             draft.tasks[name] = DeclaredTask(file.name, dict(fields))
@@ -198,7 +200,7 @@ def _flat(content: Mapping[Any, Any], prefix: str, draft: _Draft, origin: str) -
         elif isinstance(value, Mapping):
             yield from _flat(value, f"{path}.", draft, origin)
         elif value is not None:
-            draft.problems[path] = f"is {value!r} ({origin}); takes a section with keys of its own"
+            draft.problems[path] = f"is {value!r} ({origin}); expected a section with its own keys"
 
 
 def _variables(env: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
@@ -223,7 +225,7 @@ def _almost_settings(env: Mapping[str, str], values: Mapping[str, Any]) -> dict[
         meant = [path for path in KEYS if "." in path and rest in (path.partition(".")[0], path.replace(".", "_"))]
         if meant and not any(path in values for path in meant):
             variables = ", ".join(f"{PREFIX}{path.upper().replace('.', '__')}" for path in meant[:3])
-            found[name] = f"is not a setting; sections and keys have two underscores between them: {variables}"
+            found[name] = f"is not a setting; section and key are separated by two underscores: {variables}"
     return found
 
 
@@ -250,14 +252,14 @@ def _add_alias(draft: _Draft, layer: Mapping[str, tuple[Any, str]], path: str, v
     if alias.path is None:
         return
     if alias.path in layer:
-        draft.problems[path] = f"says the same as {alias.path}, which is set too ({origin}); keep one of them"
+        draft.problems[path] = f"means the same as {alias.path}, which is also set ({origin}); keep one of them"
         return
     try:
         draft.values[alias.path] = alias.turn(value)
     except UnknownTls as error:
         draft.problems[path] = f"{error} ({origin})"
     except ValueError:
-        draft.problems[path] = f"is {_shown(path, value)} ({origin}); takes {alias.takes}"
+        draft.problems[path] = f"is {_shown(path, value)} ({origin}); expected {alias.takes}"
     draft.origins[alias.path] = f"{origin} ({path})"
 
 
@@ -268,7 +270,7 @@ def _hint(path: str) -> str:
     section = path.rpartition(".")[0]
     siblings = [key.rpartition(".")[2] for key in KEYS if key.rpartition(".")[0] == section]
     if section and siblings:
-        return f"; {section} takes {', '.join(siblings)}"
+        return f"; the keys of {section} are {', '.join(siblings)}"
     return f"; the sections are {', '.join(dict.fromkeys(key.partition('.')[0] for key in KEYS))} and tasks"
 
 
@@ -287,7 +289,7 @@ def _build(draft: _Draft) -> Settings:
         except (ValueError, TypeError):
             shown, origin = _shown(path, value), draft.origins[path]
             hint = _store_hint(str(value)) if path == "store.url" else ""
-            draft.problems[path] = f"is {shown} ({origin}); takes {KEYS[path].kind.takes}{hint}"
+            draft.problems[path] = f"is {shown} ({origin}); expected {KEYS[path].kind.takes}{hint}"
     built: dict[str, Any] = {}
     for path in sorted(SECTIONS, key=lambda path: -path.count(".")):  # the inner ones first
         inner = {name.rpartition(".")[2]: section for name, section in built.items() if name.startswith(f"{path}.")}
@@ -303,14 +305,17 @@ def _build(draft: _Draft) -> Settings:
 def _store_hint(address: str) -> str:
     """What was probably meant: the address of a server's store, or a file."""
     if address.startswith(("http://", "https://")):
-        return "; this looks like the address of a server: give that of its store, which its ready line names"
+        return (
+            "; this looks like the address of a server: give the address of its store, which the server names at"
+            " startup"
+        )
     is_file = "/" in address or address.endswith((".db", ".sqlite", ".sqlite3"))
     return f"; did you mean sqlite:///{address}?" if is_file and ":" not in address and "@" not in address else ""
 
 
 def _shown(path: str, value: Any) -> str:
     if path in ("mysql.dsn", "store.url") and isinstance(value, str) and "@" in value:
-        return "an address that cannot be read"  # it may hold a password in a place that masking does not know
+        return "an address that cannot be parsed"  # it may hold a password in a place that masking does not know
     return repr("***" if is_secret_name(path) else masked(value, path))
 
 

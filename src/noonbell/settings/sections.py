@@ -41,7 +41,7 @@ class Section:
             except UnusableAddress as error:
                 problems[f"{self.path}.{item.name}"] = str(error)
             except (ValueError, TypeError):
-                problems[f"{self.path}.{item.name}"] = f"is {value!r}; takes {kind.takes}"
+                problems[f"{self.path}.{item.name}"] = f"is {value!r}; expected {kind.takes}"
         if not problems:
             problems = {f"{self.path}.{name}": problem for name, problem in self.contradictions().items()}
         if problems:
@@ -56,60 +56,65 @@ class Section:
 class ServerSettings(Section):
     path = "server"
 
-    host: str = key("127.0.0.1", kinds.text, "The address to listen on. Any but loopback asks for `auth.enabled`.")
-    port: int = key(8080, kinds.number(0, 65_535), "The port to listen on; 0 takes a free one.")
+    host: str = key(
+        "127.0.0.1", kinds.text, "The address to listen on. Any address other than loopback requires `auth.enabled`."
+    )
+    port: int = key(8080, kinds.number(0, 65_535), "The port to listen on; 0: a free one.")
     public_url: str | None = key(
         None,
         kinds.optional(kinds.web_address),
-        "Where people reach the dashboard: alerts link to it, and a proxy may leave its path on. Null: the listening address,"
-        " where that is one.",
+        "The URL of the dashboard: alerts link to it, and a proxy may pass its path on. Null: the listening address,"
+        " if it is one.",
     )
     allowed_hosts: tuple[str, ...] = key(
         (),
         kinds.host_names,
-        "Host names that callers may use where no token is asked for, besides `localhost`, addresses and the hosts of"
-        ' `public_url` and `callback.base_url`. `["*"]` takes any name, and lets any web page in by DNS rebinding.',
+        "Host names that callers may use where no token is required, besides `localhost`, addresses and the hosts of"
+        ' `public_url` and `callback.base_url`. `["*"]` accepts any name, and lets any web page in by DNS rebinding.',
     )
     trusted_proxies: tuple[str, ...] = key(
         (),
         kinds.networks,
-        "Addresses and networks of reverse proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.",
+        "Addresses and networks of reverse proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted.",
     )
     allowed_callers: tuple[str, ...] = key(
         (),
         kinds.networks,
-        "Addresses and networks that requests may come from, probes and workers included; others get 403. Behind a proxy of"
-        " `trusted_proxies` its caller's address counts. Empty: from anywhere.",
+        "Addresses and networks that requests may come from, including probes and workers; others get 403. Behind a"
+        " proxy of `trusted_proxies`, the address of the proxy's caller counts. Empty: anywhere.",
     )
     environment: str | None = key(
         None,
         kinds.optional(kinds.text),
-        "What this installation is, such as prod or staging: a badge on every page of the dashboard. Null: no badge.",
+        "The name of this installation, such as prod or staging, shown as a badge on every page of the dashboard."
+        " Null: no badge.",
     )
     legacy_api: bool = key(
         False,
         kinds.boolean,
-        "Whether `/legacy/api/v1` answers as the cronjob service did that tasks were imported from: its names, bare lists,"
-        " its ids of tasks.",
+        "Whether `/legacy/api/v1` serves the API of the cronjob service that tasks were imported from: its names,"
+        " bare lists and task IDs.",
     )
-    graceful_timeout: float = key(10.0, kinds.duration(0), "On a stop: how long running work may go on.")
+    graceful_timeout: float = key(10.0, kinds.duration(0), "On shutdown: how long running work may continue.")
     body_timeout: float = key(
         20.0,
         kinds.duration(0.1, 3_600),
-        "How long a request's body may take to come in, and an answer to be read, besides a second for each"
-        " `least_rate` bytes that have moved. What is slower is hung up on.",
+        "How long a request's body may take to arrive, and a response to be read, plus a second for each `least_rate`"
+        " bytes transferred. Slower connections are closed.",
     )
-    least_rate: int = key(16_384, kinds.number(1, 1_073_741_824), "Bytes that give a body or an answer another second.")
+    least_rate: int = key(
+        16_384, kinds.number(1, 1_073_741_824), "Bytes that give a body or a response another second."
+    )
     max_connections_per_peer: int | None = key(
         None,
         kinds.optional(kinds.number(1, 1_000_000)),
-        "Connections of one address, or one IPv6 /64, at once; beyond them only probes and what workers report come"
-        " through. Null: half of all that are taken, and any number from this machine and from `trusted_proxies`.",
+        "Connections of one address, or one IPv6 /64, at once; beyond that, only probes and reports of workers are"
+        " accepted. Null: half of all accepted connections, and no limit for this machine and `trusted_proxies`.",
     )
     max_bodies_bytes: int = key(
         128 * MIB,
         kinds.number(MIB, 1_099_511_627_776),
-        "Bytes of request bodies in memory at once, besides the first 64 KiB of each; beyond them the answer is 503.",
+        "Bytes of request bodies in memory at once, besides the first 64 KiB of each; beyond that, requests get 503.",
     )
 
 
@@ -117,17 +122,17 @@ class ServerSettings(Section):
 class StoreSettings(Section):
     path = "store"
 
-    url: str = key("sqlite:///noonbell.db", kinds.store_address, "Where everything is kept.")
+    url: str = key("sqlite:///noonbell.db", kinds.store_address, "The store.")
     pool_size: int = key(8, kinds.number(1, 1_000), "Connections to PostgreSQL or MySQL, at most.")
     schema: str | None = key(
         None,
         kinds.optional(kinds.sql_name(63)),
-        "PostgreSQL: the schema that the tables are in; made if it is missing. Null: the one that the connection has.",
+        "PostgreSQL: the schema that the tables are in; created if it is missing. Null: the connection's own.",
     )
     table_prefix: str | None = key(
         None,
         kinds.optional(kinds.sql_name(30)),
-        "Begins the name of every table and index, to share a database with other systems. Null: plain names.",
+        "Prefix of the names of all tables and indexes, to share a database with other systems. Null: no prefix.",
     )
     pooler: str = key(
         "none",
@@ -137,7 +142,8 @@ class StoreSettings(Section):
     network_disk: bool = key(
         False,
         kinds.boolean,
-        "SQLite: work on a network file system (NFS, SMB), where locks of other hosts may not be seen. Only if one host opens the file.",
+        "SQLite: allow a network file system (NFS, SMB), where locks of other hosts may not be visible. Use it only"
+        " if a single host opens the file.",
     )
 
     def contradictions(self) -> Mapping[str, str]:
@@ -155,8 +161,8 @@ class WakeupSettings(Section):
     url: str | None = key(
         None,
         kinds.optional(kinds.wakeup_address),
-        "A Redis by which nodes wake each other, for any store; or the direct address of a PostgreSQL whose pooler is in store.url."
-        " Null: by what the store itself has.",
+        "A Redis through which nodes wake each other, for any store; or the direct address of the PostgreSQL behind"
+        " the pooler in store.url. Null: what the store itself provides.",
     )
 
 
@@ -167,8 +173,8 @@ class ClusterSettings(Section):
     advertise: str | None = key(
         None,
         kinds.optional(kinds.udp_address),
-        "On MySQL and MariaDB without `wakeup.url`: where other hosts reach this one with wake-ups, by UDP. Without a port"
-        " each process takes a free one. Null: only processes of the same host wake each other, the others poll.",
+        "On MySQL and MariaDB without `wakeup.url`: the UDP address at which other hosts can wake this one. Without a"
+        " port, each process uses a free one. Null: only processes on the same host wake each other; others poll.",
     )
 
 
@@ -177,7 +183,7 @@ class EventSettings(Section):
     path = "events"
 
     retention: float = key(
-        90_000.0, kinds.duration(86_400.0), "How far back listeners can go on; older events are removed."
+        90_000.0, kinds.duration(86_400.0), "How far back listeners can resume; older events are removed."
     )
 
 
@@ -185,16 +191,16 @@ class EventSettings(Section):
 class SubscriptionSettings(Section):
     path = "subscriptions"
 
-    timeout: float = key(10.0, kinds.duration(0.1, 300), "How long a receiver of events may take to answer.")
+    timeout: float = key(10.0, kinds.duration(0.1, 300), "How long a receiver of events may take to respond.")
     retry_window: float = key(
         86_400.0, kinds.duration(1), "How long a delivery may fail before its subscription is disabled, with an alert."
     )
-    first_pause: float = key(
-        5.0, kinds.duration(0.01, 3_600), "From a first failure to the next attempt; then it doubles."
+    first_pause: float = key(5.0, kinds.duration(0.01, 3_600), "The delay after a first failure; it then doubles.")
+    longest_pause: float = key(
+        600.0, kinds.duration(0.01, 86_400), "The longest delay between two attempts of a delivery."
     )
-    longest_pause: float = key(600.0, kinds.duration(0.01, 86_400), "Between two attempts of a delivery, at most.")
     keep: float = key(
-        604_800.0, kinds.duration(60), "How long deliveries are kept, of each subscription the newest 10,000 at most."
+        604_800.0, kinds.duration(60), "How long deliveries are kept; at most the newest 10,000 of each subscription."
     )
 
 
@@ -203,26 +209,24 @@ class SchedulerSettings(Section):
     path = "scheduler"
 
     enabled: bool = key(True, kinds.boolean, "Whether this node plans: turns slots into runs.")
-    poll_interval: float = key(
-        1.0, kinds.duration(0.01, 3_600), "The longest that planning waits while no wake-up comes."
-    )
-    batch_limit: int = key(500, kinds.number(1, 100_000), "Tasks planned in one transaction, at most.")
+    poll_interval: float = key(1.0, kinds.duration(0.01, 3_600), "The longest that planning waits without a wake-up.")
+    batch_limit: int = key(500, kinds.number(1, 100_000), "Most tasks planned in one transaction.")
     max_catchup: int = key(
-        100, kinds.number(1, 1_000_000), "With FIRE_NOW: late slots of one task that become runs, at most."
+        100, kinds.number(1, 1_000_000), "With FIRE_NOW: most late slots of one task that become runs."
     )
     misfire_on_start: str = key(
         "policy",
         kinds.choice("policy", "skip"),
-        "Slots missed while nothing ran: `policy` asks each task's misfire policy, `skip` drops them.",
+        "Slots missed during downtime: `policy` applies each task's misfire policy, `skip` drops them.",
     )
     enable_seconds_field: bool = key(True, kinds.boolean, "Whether cron expressions may have six fields.")
     cron_dialect: str = key(
         "standard",
         kinds.choice("standard", "cronjob", "quartz"),
-        "How a cron expression that names no dialect is read when it is saved; what is stored keeps its own.",
+        "How a cron expression without a dialect is read when it is saved; stored expressions keep their own.",
     )
     ahead_seconds: float = key(
-        0.0, kinds.duration(0), "Accepted for old configurations; without effect, since nothing is planned ahead."
+        0.0, kinds.duration(0), "Accepted for old configurations; has no effect, since nothing is planned ahead."
     )
 
 
@@ -238,11 +242,13 @@ class RetrySettings(Section):
     )
     initial_delay: float | None = key(None, kinds.optional(kinds.duration(0)), "The first delay.")
     max_delay: float | None = key(None, kinds.optional(kinds.duration(0)), "The longest delay.")
-    jitter: float | None = key(None, kinds.optional(kinds.fraction(0, 1)), "Spread of the delay, as a part of it.")
+    jitter: float | None = key(
+        None, kinds.optional(kinds.fraction(0, 1)), "Random spread of the delay, as a fraction of it."
+    )
     retry_on: tuple[str, ...] | None = key(
         None,
         kinds.optional(kinds.words("network", "timeout", "5xx", "429", "error", "callback_failed", "callback_timeout")),
-        "Which failures are tried again.",
+        "Which failures are retried.",
     )
     local: bool | None = key(
         None, kinds.optional(kinds.boolean), "Whether the worker that holds the run retries it itself."
@@ -259,34 +265,39 @@ class RetrySettings(Section):
 class ExecutorSettings(Section):
     path = "executor"
 
-    worker_pool_size: int = key(16, kinds.number(1, 10_000), "HTTP runs that this node executes side by side.")
+    worker_pool_size: int = key(16, kinds.number(1, 10_000), "HTTP runs that this node executes at once.")
     request_timeout: float | None = key(
         None,
         kinds.optional(kinds.duration(0.001)),
-        "Timeout of HTTP tasks that name none (10s where this is null). Never a cap.",
+        "Timeout of HTTP tasks that set none (10s if this is null). Never a cap.",
     )
     connect_timeout: float = key(5.0, kinds.duration(0.001), "How long a connection to a target may take.")
     max_body_bytes: int = key(
-        8 * MIB, kinds.number(0, 1024 * MIB), "How much of a request or response body is kept; what is cut is flagged."
+        8 * MIB,
+        kinds.number(0, 1024 * MIB),
+        "How much of a request or response body is kept; truncated bodies are marked.",
     )
     default_retry: RetrySettings = field(default_factory=RetrySettings)
-    global_headers: Mapping[str, str] = key({}, kinds.headers, "Sent with every HTTP run; a task's own headers win.")
+    global_headers: Mapping[str, str] = key(
+        {}, kinds.headers, "Headers sent with every HTTP run; a task's own headers take precedence."
+    )
     services: Mapping[str, str] = key(
         {},
         kinds.services,
-        "Services that are called, by names of your own: `service://NAME/PATH` in a task or a call is PATH behind the address"
-        " of that name. Every node needs the same.",
+        "Services to call by a name: `service://NAME/PATH` in a task or a call stands for PATH at that service's"
+        " address. All nodes need the same.",
     )
     call_secret: str | None = key(
         None,
         kinds.optional(kinds.text),
-        "Signs calls without a task, and the requests that report their outcomes, as Standard Webhooks. Null: they are not signed.",
+        "Signs calls without a task, and the requests that report their outcomes, as Standard Webhooks specifies."
+        " Null: they are not signed.",
     )
     allow_networks: tuple[str, ...] = key(
-        (), kinds.networks, "Networks that targets may be in although they are denied otherwise."
+        (), kinds.networks, "Networks that targets may be in although they would be denied otherwise."
     )
     deny_networks: tuple[str, ...] = key(
-        (), kinds.networks, "Networks that targets may not be in. Link-local and cloud metadata are denied always."
+        (), kinds.networks, "Networks that targets may not be in. Link-local and cloud metadata are always denied."
     )
 
 
@@ -297,18 +308,21 @@ class CallbackSettings(Section):
     base_url: str | None = key(
         None,
         kinds.optional(kinds.web_address),
-        f"Where targets reach this service. Without a path, `{CALLBACK_PATH}` is added. Null: the listening address.",
+        f"The URL at which targets reach this service. Without a path, `{CALLBACK_PATH}` is added. Null: the"
+        " listening address.",
     )
     token_ttl: float = key(
         3_600.0,
         kinds.duration(1),
-        "How long a callback token stays good after its attempt; while the attempt is waited for, it is good in any case.",
+        "How long a callback token stays valid after its attempt; until the attempt ends, it is always valid.",
     )
-    allow_id_mode: bool = key(True, kinds.boolean, "Whether callbacks may name task and run instead of a token.")
+    allow_id_mode: bool = key(
+        True, kinds.boolean, "Whether callbacks may identify the run by task ID and run ID instead of a token."
+    )
     require_signature: bool = key(
         False,
         kinds.boolean,
-        "Whether callbacks for a task with a secret must be signed with it. A wrong one never counts.",
+        "Whether callbacks for a task with a secret must be signed with it. A wrong signature is always rejected.",
     )
 
 
@@ -317,7 +331,7 @@ class RecoverySettings(Section):
     path = "recovery"
 
     orphaned_runs: str = key(
-        "retry", kinds.choice("retry", "fail"), "What becomes of a lost run where its task names no `on_lost`."
+        "retry", kinds.choice("retry", "fail"), "What happens to a lost run if its task sets no `on_lost`."
     )
 
 
@@ -328,13 +342,13 @@ class JobSettings(Section):
     enabled: bool = key(
         False,
         kinds.boolean,
-        "Switches the jobs that `jobs.jobs` declares on; off, they are paused. Other jobs run either way.",
+        "Whether the jobs that `jobs.jobs` declares are enabled; if not, they are paused. Other jobs run either way.",
     )
     worker_concurrency: int = key(
-        4, kinds.number(0, 10_000), "Jobs that this node executes side by side; 0 takes none, and needs `enabled` off."
+        4, kinds.number(0, 10_000), "Jobs that this node executes at once; 0: none, which requires `enabled` to be off."
     )
     worker_labels: Mapping[str, str] = key(
-        {}, kinds.labels, "What the workers of this process say of themselves, for `worker_labels` of tasks."
+        {}, kinds.labels, "Labels of the workers of this process, for `worker_labels` of tasks."
     )
     commands_file: str | None = key(
         None,
@@ -342,17 +356,17 @@ class JobSettings(Section):
         "File of the programs that the job worker of `noonbell serve` may run for COMMAND tasks. Null: it runs none.",
     )
     poll_interval: float = key(
-        1.0, kinds.duration(0.01, 3_600), "The longest that the worker waits for jobs while no wake-up comes."
+        1.0, kinds.duration(0.01, 3_600), "The longest that the worker waits for jobs without a wake-up."
     )
-    job_timeout: float = key(300.0, kinds.duration(0.001), "Timeout of jobs that name none.")
-    max_retries: int = key(3, kinds.number(0, 1_000), "Retries of jobs that name none.")
+    job_timeout: float = key(300.0, kinds.duration(0.001), "Timeout of jobs that set none.")
+    max_retries: int = key(3, kinds.number(0, 1_000), "Retries of jobs that set none.")
     retry_delay: float = key(
-        60.0, kinds.duration(0), "Delay between retries of jobs of `/api/jobs` and `jobs.jobs` that name none."
+        60.0, kinds.duration(0), "Delay between retries of jobs of `/api/jobs` and `jobs.jobs` that set none."
     )
     history_retention_days: int = key(
         30,
         kinds.number(0, 36_500),
-        "Runs that ended longer ago are removed, once a day, unless their task's `meta.retention_days` says otherwise.",
+        "Runs that ended longer ago are removed, once a day, unless their task sets `meta.retention_days`.",
     )
     jobs: tuple[Mapping[str, Any], ...] = key(
         (),
@@ -362,9 +376,7 @@ class JobSettings(Section):
 
     def contradictions(self) -> Mapping[str, str]:
         if self.enabled and self.worker_concurrency == 0:
-            return {
-                "worker_concurrency": "is 0 while jobs.enabled is true; takes 1 or more, or switch jobs.enabled off"
-            }
+            return {"worker_concurrency": "is 0 while jobs.enabled is true; expected 1 or more, or jobs.enabled: false"}
         if self.commands_file is not None and self.worker_concurrency == 0:
             return {"commands_file": "is set while jobs.worker_concurrency is 0: no worker would run a command"}
         return {}
@@ -381,12 +393,12 @@ class PlanSettings(Section):
 class MetricsSettings(Section):
     path = "metrics"
 
-    enabled: bool = key(True, kinds.boolean, "Whether `/metrics` answers.")
+    enabled: bool = key(True, kinds.boolean, "Whether `/metrics` is served.")
     task_id_label: bool = key(
-        True, kinds.boolean, "Whether series are kept per task. Switch it off for large numbers of tasks."
+        True, kinds.boolean, "Whether there are series per task. Turn it off for large numbers of tasks."
     )
     task_id_limit: int = key(
-        200, kinds.number(1, 100_000), 'Tasks with series of their own, at most; the rest share `task_id="other"`.'
+        200, kinds.number(1, 100_000), 'Most tasks with their own series; the rest share `task_id="other"`.'
     )
 
 
@@ -394,8 +406,8 @@ class MetricsSettings(Section):
 class LoggingSettings(Section):
     path = "logging"
 
-    level: str = key("info", kinds.choice("debug", "info", "warning", "error"), "The least that is written.")
-    json: bool = key(False, kinds.boolean, "One JSON object a line instead of lines for people.")
+    level: str = key("info", kinds.choice("debug", "info", "warning", "error"), "The lowest level that is written.")
+    json: bool = key(False, kinds.boolean, "One JSON object per line instead of readable text.")
 
 
 _OIDC_ROLES = ("viewer", "operator", "admin")
@@ -408,41 +420,43 @@ class OidcSettings(Section):
     issuer: str | None = key(
         None,
         kinds.optional(kinds.web_address),
-        "The OpenID provider that people sign in with, as it calls itself. Null: they sign in with a token. Needs"
-        " `noonbell[oidc]`; `server.public_url` with `/oidc-callback` behind it is the address that it sends them back to.",
+        "The issuer URL of the OpenID provider that people sign in with. Null: they sign in with a token. Requires"
+        " `noonbell[oidc]`; the redirect URL is `server.public_url` followed by `/oidc-callback`.",
     )
-    client_id: str | None = key(None, kinds.optional(kinds.text), "As which the provider knows this installation.")
+    client_id: str | None = key(None, kinds.optional(kinds.text), "The client ID of this installation at the provider.")
     client_secret: str | None = key(
-        None, kinds.optional(kinds.text), "Of that client; null for a public one, which has PKCE alone."
+        None, kinds.optional(kinds.text), "The secret of that client; null for a public client, which uses PKCE only."
     )
-    scopes: str = key("openid profile email", kinds.text, "What is asked for; `openid` is among them.")
+    scopes: str = key("openid profile email", kinds.text, "The scopes to request, including `openid`.")
     role_claim: str = key(
         "roles",
         kinds.text,
-        "The claim of the ID token that leads to a role; dots lead into objects: `realm_access.roles`.",
+        "The claim of the ID token that determines the role; dots reach into objects: `realm_access.roles`.",
     )
     roles: Mapping[str, Any] = key(
         {},
         kinds.mapping,
-        "From values of that claim to viewer, operator or admin; the highest counts, without one it is 403.",
+        "Maps values of that claim to viewer, operator or admin; the highest counts, and users without one get 403.",
     )
-    name_claim: str = key("email", kinds.text, "The claim that the audit log shows; `sub` where there is none.")
+    name_claim: str = key(
+        "email", kinds.text, "The claim that the audit log shows as the user; `sub` if it is missing."
+    )
 
     def contradictions(self) -> Mapping[str, str]:
         if self.issuer is None:
             return {}
         found = {}
         if self.client_id is None:
-            found["client_id"] = "is missing; the provider gives one to each client"
+            found["client_id"] = "is missing; the provider assigns one to each client"
         if not self.roles:
             found["roles"] = (
                 "is empty, so no user would have a role; map values of role_claim to viewer, operator or admin"
             )
         wrong = [value for value in self.roles.values() if value not in _OIDC_ROLES]
         if wrong:
-            found["roles"] = f"leads to {str(wrong[0])[:40]!r}; expected {', '.join(_OIDC_ROLES)}"
+            found["roles"] = f"maps to {str(wrong[0])[:40]!r}; expected {', '.join(_OIDC_ROLES)}"
         if "openid" not in self.scopes.split():
-            found["scopes"] = "has no openid, without which there is no ID token"
+            found["scopes"] = "lacks openid, without which there is no ID token"
         return found
 
 
@@ -451,24 +465,25 @@ class AuthSettings(Section):
     path = "auth"
 
     enabled: bool | None = key(
-        None, kinds.switch, "Whether the API asks for a token. auto: not on loopback, and required anywhere else."
+        None, kinds.switch, "Whether the API requires a token. auto: not on loopback, but anywhere else."
     )
     session_key: str | None = key(
         None,
         kinds.optional(kinds.text),
-        "Signs the dashboard's sessions; the same on all nodes, at least 32 random characters. Null: made at each start.",
+        "Signs the dashboard's sessions; the same on all nodes, at least 32 random characters. Null: generated at"
+        " each start.",
     )
     calls_per_minute: int | None = key(
         None,
         kinds.optional(kinds.number(1, 1_000_000)),
-        "Calls that one token may make in a minute at one node, pages of its sessions included; more get 429. What workers"
-        " report of their runs is not counted. Null: any number.",
+        "Calls per minute that one token may make at one node, including pages of its sessions; more get 429."
+        " Workers' reports about their runs are not counted. Null: no limit.",
     )
     oidc: OidcSettings = field(default_factory=OidcSettings)
 
     def contradictions(self) -> Mapping[str, str]:
         if self.session_key is not None and len(self.session_key) < 32:
-            return {"session_key": "is too short to sign with; take 32 random characters or more"}
+            return {"session_key": "is too short for signing; take 32 random characters or more"}
         return {}
 
 
@@ -479,8 +494,8 @@ class SecretSettings(Section):
     key_file: str | None = key(
         None,
         kinds.optional(kinds.text),
-        "A file of keys that seal secrets in the store and sign the audit log, one ID:BASE64 on each line, the first in use."
-        " Null: not sealed, not signed.",
+        "A file of keys that encrypt secrets in the store and sign the audit log, one ID:BASE64 per line; the first"
+        " is used for new ones. Null: not encrypted, not signed.",
     )
 
 
@@ -512,9 +527,11 @@ class Settings:
     auth: AuthSettings = field(default_factory=AuthSettings)
     secrets: SecretSettings = field(default_factory=SecretSettings)
     alerts: Mapping[str, Any] = key({}, kinds.mapping, "Alert rules and channels.")
-    sla: Mapping[str, Any] = key({}, kinds.mapping, "Service levels by label, `NAME=VALUE`, for tasks without one.")
+    sla: Mapping[str, Any] = key(
+        {}, kinds.mapping, "Service levels by label, `NAME=VALUE`, for tasks without their own."
+    )
     tasks: tuple[DeclaredTask, ...] = ()
-    """In the order of the files; of two with one name, the later."""
+    """In the order of the files; of two with the same name, the later one."""
     jobs_from: str = "settings"
     """The name of the file that declares `jobs.jobs`: theirs is `managed_by: file:NAME`."""
 
