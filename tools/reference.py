@@ -54,7 +54,8 @@ ADVICE = {
     "PAYLOAD_TOO_LARGE": "`executor.max_body_bytes` is the bound for what is sent and kept; requests have their own",
     "RATE_LIMITED": "wait for as long as `Retry-After` says",
     "INTERNAL": "a defect of ours; the log has it under the `request_id`",
-    "UNAVAILABLE": "the store does not answer, or another session holds a lock (the message names it); trying again helps, `Retry-After` says when",
+    "UNAVAILABLE": "the store is not responding, or another session holds a lock (the message names it); trying again"
+    " helps, `Retry-After` says when",
 }
 """What each code asks of whoever gets it."""
 

@@ -391,7 +391,7 @@ REMOVALS: Final[tuple[Removal, ...]] = (
     ),
     _cut(
         *("S13", "operators may do over the API what is for admins", "api/tokens.py"),
-        *('"Make a token", Role.ADMIN', '"Make a token", Role.OPERATOR'),
+        *('"Create a token", Role.ADMIN', '"Create a token", Role.OPERATOR'),
         f"{ROLES}::test_the_matrix_of_routes_and_roles_is_the_table",
         f"{ROLES}::test_only_admins_make_tokens",
     ),
@@ -816,7 +816,7 @@ REMOVALS: Final[tuple[Removal, ...]] = (
     ),
     _cut(
         *("S29", "the stream needs no token", "api/events.py"),
-        *('"What happens, as it happens", Role.VIEWER', '"What happens, as it happens", None'),
+        *('"A stream of events", Role.VIEWER', '"A stream of events", None'),
         f"{CALLERS}::test_the_stream_is_closed_to_callers_without_a_token",
     ),
     _cut(

@@ -59,7 +59,7 @@ class AccessGuard:
         request.scope[ACTOR] = token.name
         request.scope[BOUNDS] = token.bounds if token.role is Role.WORKER else None
         if not token.role.includes(endpoint.role):
-            raise Forbidden(f"this call is for the role {endpoint.role}, and this token has {token.role}")
+            raise Forbidden(f"this call requires the role {endpoint.role}, and this token has {token.role}")
         request_scope.limit_to(token.scope)
         if token.scope is not None:
             await self._check_scope(request, endpoint.scope, token.scope)
@@ -68,7 +68,7 @@ class AccessGuard:
         """What the address names; what is in a query or a body, the services check."""
         match rule:
             case ScopeRule.NOTHING:
-                raise Forbidden(f"this token is for tasks with {scope}, and this call is about more than those")
+                raise Forbidden(f"this token is limited to tasks with {scope}, and this call concerns more than those")
             case ScopeRule.TASK:
                 await request_scope.check_named(self._store, params.task_ref(request))
             case ScopeRule.RUN:
@@ -101,7 +101,7 @@ class AccessGuard:
         reads = request.method in ("GET", "HEAD")
         token = await self._session(request) if reads and self._session is not None else None
         if token is None:
-            raise Unauthorized("this call needs a token: Authorization: Bearer …")
+            raise Unauthorized("this call requires a token: Authorization: Bearer …")
         return token
 
     async def note(self, request: Request, endpoint: Endpoint, answer: Response) -> None:
@@ -183,6 +183,6 @@ class OwnRunCheck:
             return
         raise Forbidden(
             f"run {run_id} of this installation calls its own API without a token;"
-            " noonbell token create makes one, and the header Authorization of the task carries it",
+            " create one with noonbell token create, and add it to the task as the header Authorization",
             details={"reason": OWN_RUN},
         )

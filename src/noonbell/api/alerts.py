@@ -32,7 +32,7 @@ class AlertCalls:
     def __init__(self, alerts: Alerts) -> None:
         self._alerts = alerts
 
-    @call("GET", "/alerts", "alerts", "What is wrong now", Role.VIEWER, answer=OpenAlerts)
+    @call("GET", "/alerts", "alerts", "Open alerts", Role.VIEWER, answer=OpenAlerts)
     async def open_alerts(self, request: Request) -> Response:
         del request
         return json_response({"items": await self._alerts.open_alerts()})
@@ -58,7 +58,7 @@ class AlertCalls:
         params.add_to_audit(request, **{name: given[name] for name in ("rule", "subject")})
         return json_response({"acknowledged": False})
 
-    @call("GET", "/alerts/mutes", "alert_mutes", "Which alerts are muted", Role.VIEWER, answer=AllMutes)
+    @call("GET", "/alerts/mutes", "alert_mutes", "List mutes", Role.VIEWER, answer=AllMutes)
     async def mutes(self, request: Request) -> Response:
         del request
         return json_response({"items": await self._alerts.mutes()})
@@ -68,7 +68,7 @@ class AlertCalls:
         status=201, body=MuteWrite, body_required=True, answer=Mute, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def mute(self, request: Request) -> Response:
-        """While it lasts, alerts are raised and shown, and not sent. An alert that still lasts when the mute ends is sent
+        """Muted alerts are opened and shown, but not sent. An alert that is still open when the mute ends is sent
         then.
         """
         given = await read_object(request, required=True)
@@ -92,7 +92,7 @@ class AlertCalls:
         return json_response({"items": await self._alerts.rules()})
 
     @call(
-        "POST", "/alerts/rules", "create_alert_rule", "Make a rule", Role.OPERATOR,
+        "POST", "/alerts/rules", "create_alert_rule", "Create a rule", Role.OPERATOR,
         status=201, body=RuleBody, body_required=True, answer=Rule, errors=("ALREADY_EXISTS", "INVALID_STATE"),
     )  # fmt: skip
     async def create_rule(self, request: Request) -> Response:
@@ -113,7 +113,7 @@ class AlertCalls:
         return json_response(await self._alerts.change_rule(params.piece(request, "rule"), given))
 
     @call(
-        "DELETE", "/alerts/rules/{rule}", "remove_alert_rule", "Remove a rule, and what it remembers", Role.OPERATOR,
+        "DELETE", "/alerts/rules/{rule}", "remove_alert_rule", "Delete a rule, and its state", Role.OPERATOR,
         answer=Deleted, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def remove_rule(self, request: Request) -> Response:
@@ -126,7 +126,7 @@ class AlertCalls:
         return json_response({"items": await self._alerts.channels()})
 
     @call(
-        "POST", "/alerts/channels", "create_alert_channel", "Make a channel", Role.ADMIN,
+        "POST", "/alerts/channels", "create_alert_channel", "Create a channel", Role.ADMIN,
         status=201, body=ChannelBody, body_required=True, answer=ShownChannel, errors=("ALREADY_EXISTS", "INVALID_STATE"),
     )  # fmt: skip
     async def create_channel(self, request: Request) -> Response:
@@ -147,7 +147,7 @@ class AlertCalls:
         return json_response(await self._alerts.change_channel(params.piece(request, "channel"), given))
 
     @call(
-        "DELETE", "/alerts/channels/{channel}", "remove_alert_channel", "Remove a channel", Role.ADMIN,
+        "DELETE", "/alerts/channels/{channel}", "remove_alert_channel", "Delete a channel", Role.ADMIN,
         answer=Deleted, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def remove_channel(self, request: Request) -> Response:
@@ -155,14 +155,15 @@ class AlertCalls:
         return json_response({"deleted": True})
 
     @call(
-        "POST", "/alerts/channels/{channel}/test", "test_alert_channel", "Send a test to a channel, now", Role.ADMIN,
+        "POST", "/alerts/channels/{channel}/test", "test_alert_channel", "Send a test message to a channel", Role.ADMIN,
         answer=AlertTested,
     )  # fmt: skip
     async def test_channel(self, request: Request) -> Response:
         return json_response(await self._alerts.test_channel(params.piece(request, "channel")))
 
     @call(
-        "GET", "/alerts/deliveries", "alert_deliveries", "What was sent, and what came of it", Role.VIEWER,
+        "GET", "/alerts/deliveries", "alert_deliveries", "The notifications that were sent, and their"
+        " results", Role.VIEWER,
         query=DeliveryList, answer=AllDeliveries,
     )  # fmt: skip
     async def deliveries(self, request: Request) -> Response:

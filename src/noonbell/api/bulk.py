@@ -29,12 +29,12 @@ class BulkCalls:
         return json_response({"items": [plain(each) for each in found]})
 
     @call(
-        "POST", "/bulk", "start_bulk", "Change all runs or tasks that a filter finds, on the server", Role.OPERATOR,
+        "POST", "/bulk", "start_bulk", "Change all runs or tasks that match a filter, on the server", Role.OPERATOR,
         body=BulkStart, body_required=True, most_bytes=MOST_BYTES, answer=BulkOperation,
     )  # fmt: skip
     async def start(self, request: Request) -> Response:
-        """The answer comes at once; the nodes carry the operation out in batches. The filter is frozen: what is made later,
-        or ends later, is not touched. `GET /bulk/{bulk_id}` shows how far it is.
+        """Returns at once; the nodes carry out the operation in batches. The filter applies to what exists now: runs
+        and tasks that are created or end later are not touched. `GET /bulk/{bulk_id}` shows the progress.
         """
         started = await self._bulk.start(await read_object(request, required=True), by=params.actor(request))
         which = {"ids": started.listed} if started.listed is not None else {"filter": started.filter}
@@ -46,7 +46,7 @@ class BulkCalls:
         return json_response(plain(await self._bulk.get(_id(request))))
 
     @call(
-        "GET", "/bulk/{bulk_id}/skipped", "list_skipped", "What a bulk operation has skipped, and why", Role.VIEWER,
+        "GET", "/bulk/{bulk_id}/skipped", "list_skipped", "What a bulk operation skipped, and why", Role.VIEWER,
         query=SkippedList, answer=SkippedItems,
     )  # fmt: skip
     async def skipped(self, request: Request) -> Response:
@@ -55,18 +55,18 @@ class BulkCalls:
 
     @call("POST", "/bulk/{bulk_id}/cancel", "cancel_bulk", "Stop a bulk operation", Role.OPERATOR, answer=BulkOperation)
     async def cancel(self, request: Request) -> Response:
-        """What the operation has changed already stays. One that has ended stays as it is."""
+        """What the operation has already changed is kept. An operation that has ended is not changed."""
         was = await self._bulk.get(_id(request))
         if was.status is not BulkStatus.RUNNING:
             params.nothing_changed(request)
         return json_response(plain(await self._bulk.cancel(was.id, by=params.actor(request))))
 
     @call(
-        "POST", "/bulk/{bulk_id}/undo", "undo_bulk", "Take a bulk operation back", Role.OPERATOR,
+        "POST", "/bulk/{bulk_id}/undo", "undo_bulk", "Undo a bulk operation", Role.OPERATOR,
         answer=BulkOperation, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def undo(self, request: Request) -> Response:
-        """For `enable_tasks` and `disable_tasks`: starts an operation that changes back the tasks that this one has changed."""
+        """For `enable_tasks` and `disable_tasks`: starts an operation that undoes what this one changed."""
         started = await self._bulk.undo(_id(request), by=params.actor(request))
         params.add_to_audit(request, bulk=started.id, kind=started.kind)
         return json_response(plain(started))

@@ -43,14 +43,14 @@ class CalendarCalls:
         return json_response(shown(await self._calendars.get(params.piece(request, "calendar"))))
 
     @call(
-        "PUT", "/calendars/{calendar}", "save_calendar", "Make a calendar, or replace it", Role.OPERATOR,
+        "PUT", "/calendars/{calendar}", "save_calendar", "Create or replace a calendar", Role.OPERATOR,
         body=CalendarBody, body_required=True, most_bytes=MOST_BYTES, answer=CalendarAnswer, errors=("VERSION_CONFLICT",),
         versioned=True,
     )  # fmt: skip
     async def save(self, request: Request) -> Response:
-        """A field that is left out gets its default. Each task that uses the calendar gets a version with the new days: slots
-        up to now are accounted for as before, and a slot that the change puts into the past is due at once, late. `If-Match`
-        names the revision.
+        """A field that is left out gets its default. Each task that uses the calendar gets a version with the new
+        days: slots up to now are accounted for as before, and a slot that the change moves into the past is due
+        at once, late. `If-Match` takes the revision.
         """
         given = await read_object(request, required=True)
         saved = await self._calendars.save(
@@ -66,7 +66,7 @@ class CalendarCalls:
         answer=ShownCalendar, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def delete(self, request: Request) -> Response:
-        """Refused while tasks use the calendar."""
+        """Rejected while tasks use the calendar."""
         return json_response(
             shown(await self._calendars.delete(params.piece(request, "calendar"), by=params.actor(request)))
         )
@@ -87,7 +87,7 @@ class CalendarCalls:
         answer=CalendarAnswer, errors=("INVALID_STATE", "VERSION_CONFLICT"),
     )  # fmt: skip
     async def refresh(self, request: Request) -> Response:
-        """If its source cannot be fetched or read, the last good copy stays."""
+        """If the source cannot be fetched or read, the last good copy is kept."""
         saved = await self._calendars.refresh(params.piece(request, "calendar"), by=params.actor(request))
         return json_response(saved_answer(saved))
 

@@ -23,9 +23,10 @@ class CallCalls:
         body=CallBody, body_required=True, most_bytes=MOST_BYTES, answer=ShownPublished, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def one(self, request: Request) -> Response:
-        """Once it is answered, the call is stored: it is made at least once, and retried as its policy says. It is a run of
-        a built-in task: `GET /runs/{run_id}` shows it, `POST /runs/{run_id}/cancel` cancels it, `GET /runs?origin=call` lists
-        all. `success_url` and `failure_url` are called with the outcome, as a call of its own.
+        """Once this returns, the call is stored: it is made at least once, and retried according to its policy. It
+        is a run of a built-in task: `GET /runs/{run_id}` shows it, `POST /runs/{run_id}/cancel` cancels it, `GET
+        /runs?origin=call` lists all calls. The outcome is sent to `success_url` or `failure_url`, as a call of
+        its own.
         """
         given = await read_object(request, required=True)
         made = await self._calls.call(given, trace_id=request_id(request.scope))
@@ -33,11 +34,11 @@ class CallCalls:
         return json_response(ShownPublished(made.run_id, made.outcome))
 
     @call(
-        "POST", "/calls/batch", "make_calls", "Make up to 10,000 calls in one transaction", Role.OPERATOR,
+        "POST", "/calls/batch", "make_calls", "Create up to 10,000 calls in one transaction", Role.OPERATOR,
         body=CallBatch, body_required=True, most_bytes=MOST_BYTES, answer=CallBatchAnswer, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def batch(self, request: Request) -> Response:
-        """All calls are stored, or none. The answers are in the order of the calls."""
+        """All calls are stored, or none. The results are in the order of the calls."""
         wanted, problems = await read_list(request, "calls", "a list of calls", "a batch of calls")
         made = await self._calls.call_batch(wanted, problems, trace_id=request_id(request.scope))
         add_to_audit(request, calls=len(made))

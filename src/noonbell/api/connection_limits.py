@@ -52,11 +52,11 @@ def _answer(status: bytes, error: type[NoonbellError], message: str, more: bytes
 _TOO_LARGE = _answer(
     b"413 Content Too Large",
     PayloadTooLarge,
-    f"the headers are larger than the {MOST_HEAD_BYTES} bytes that are taken",
+    f"the headers are larger than {MOST_HEAD_BYTES} bytes, the limit",
 )
 _MANY: Final = "too many connections are open here; try again"
 _TOO_MANY = _answer(b"503 Service Unavailable", StoreUnavailable, _MANY, b"retry-after: 1\r\n")
-_TOO_SLOW = _answer(b"408 Request Timeout", InvalidArgument, "the body came in too slowly, or not to its end")
+_TOO_SLOW = _answer(b"408 Request Timeout", InvalidArgument, "the body arrived too slowly, or incomplete")
 
 
 async def _too_many(scope: Any, receive: Any, send: Any) -> None:

@@ -51,13 +51,13 @@ class EventCalls:
         self._hub, self._store, self._keep_alive = hub, store, keep_alive
 
     @call(
-        "GET", "/events", "events", "What happens, as it happens", Role.VIEWER, scope=ScopeRule.LIST,
+        "GET", "/events", "events", "A stream of events", Role.VIEWER, scope=ScopeRule.LIST,
         query=EventList, answer_example=_EXAMPLE,
     )  # fmt: skip
     async def stream(self, request: Request) -> Response:
-        """Server-sent events (`text/event-stream`). A client that comes back with `Last-Event-ID` misses nothing, over a day
-        and over restarts. `event: reset` means that the stream does not reach back so far. A token with a scope gets the
-        events of the tasks and runs in it.
+        """Server-sent events (`text/event-stream`). A client that reconnects with `Last-Event-ID` misses nothing,
+        for up to a day and across restarts. `event: reset` means that the stream does not reach back that far. A
+        token with a scope gets the events of the tasks and runs in it.
         """
         _check_origin(request)
         wanted = read_filter(params.query_of(request, EventList))
@@ -166,7 +166,7 @@ def _names(topic: str, queue: str) -> tuple[str, str]:
 def _check_origin(request: Request) -> None:
     """A page of another site may not listen in."""
     if "origin" in request.headers and not is_same_origin(request.headers):
-        raise Forbidden("a page of another site may not listen here")
+        raise Forbidden("a page of another site may not read this stream")
 
 
 def endpoints(hub: Hub, store: Store, keep_alive: float = KEEP_ALIVE) -> list[Endpoint]:

@@ -67,8 +67,8 @@ class JobCalls:
         errors=("ALREADY_EXISTS",),
     )  # fmt: skip
     async def create(self, request: Request) -> Response:
-        """A job type that no worker knows yet is taken, and `notes` says so: its executions wait. A job's id is its task's
-        id.
+        """A job type that no worker supports yet is accepted, and `notes` says so: its executions wait. A job's id
+        is its task's id.
         """
         given = await read_object(request, required=True)
         job = await self._jobs.create(given, by=params.actor(request))
@@ -94,7 +94,7 @@ class JobCalls:
         errors=("ALREADY_EXISTS", "VERSION_CONFLICT"), versioned=True,
     )  # fmt: skip
     async def replace(self, request: Request) -> Response:
-        """Fields that the body does not name stay. A job can be sent back as it was read."""
+        """Fields that are left out of the body are kept. A job can be sent back as it was read."""
         ref, version = params.task_ref(request), params.expected_version(request)
         given = await read_object(request, required=True)
         job = await self._jobs.change(ref, given, by=params.actor(request), expect_version=version)
@@ -105,19 +105,19 @@ class JobCalls:
         query=Removal, answer=Deleted, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def delete(self, request: Request) -> Response:
-        """Its executions stay readable under its id until they are as old as the retention says."""
+        """Its executions stay readable under its id until retention removes them."""
         removal = params.read_query(request, Removal)
         await self._jobs.delete(params.task_ref(request), removal, by=params.actor(request))
         return json_response({"deleted": True})
 
     @call("POST", "/{id}/pause", "pause_job", "Pause a job", Role.OPERATOR, answer=ShownJob)
     async def pause(self, request: Request) -> Response:
-        """The schedule makes no further executions; those under way finish."""
+        """The schedule creates no more executions; running ones finish."""
         return await self._show(await self._jobs.pause(params.task_ref(request), by=params.actor(request)))
 
     @call("POST", "/{id}/resume", "resume_job", "Resume a job", Role.OPERATOR, answer=ShownJob)
     async def resume(self, request: Request) -> Response:
-        """The schedule goes on from now: what was missed during the pause is not made up for."""
+        """The schedule continues from now: what was missed during the pause is not made up."""
         return await self._show(await self._jobs.resume(params.task_ref(request), by=params.actor(request)))
 
     @call(

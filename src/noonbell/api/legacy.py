@@ -61,7 +61,7 @@ class LegacyCanceled(msgspec.Struct, frozen=True):
     run_id: Annotated[RunId, meta(examples=[7340033])]
     status: Annotated[
         Literal["CANCELED"],
-        meta("Always this, also where the run ended otherwise: ask for the run.", examples=["CANCELED"]),
+        meta("Always this, even if the run ended otherwise: read the run.", examples=["CANCELED"]),
     ]
 
 
@@ -76,15 +76,15 @@ class LegacyCalls:
         errors=("ALREADY_EXISTS",),
     )  # fmt: skip
     async def create(self, request: Request) -> Response:
-        """`name`, `cron_expr` and `target_url` must be there. `cron_expr` is read as the service reads it: `*/N` is what N
-        divides, and both day fields must match.
+        """`name`, `cron_expr` and `target_url` are required. `cron_expr` is read as that service reads it: `*/N`
+        matches multiples of N, and both day fields must match.
         """
         task = await self._dialect.create(await read_object(request, required=True), by=params.actor(request))
         answer = LegacyCreated(await self._dialect.id_of(task), task.name)
         return json_response(answer, 201, {"location": f"/api/v1/tasks/{task.id}"})
 
     @call(
-        "GET", "/tasks", "legacy_list_tasks", "List tasks, those that are enabled unless `status` says otherwise",
+        "GET", "/tasks", "legacy_list_tasks", "List tasks; only enabled ones, unless `status` is given",
         Role.VIEWER, query=LegacyTaskList, answer=LegacyTask, answer_is_list=True,
     )  # fmt: skip
     async def page(self, request: Request) -> Response:
@@ -95,7 +95,7 @@ class LegacyCalls:
         return json_response(await self._dialect.show(await self._task(request)))
 
     @call(
-        "PATCH PUT", "/tasks/{id}", "legacy_patch_task", "Change a task: what is left out stays", Role.OPERATOR,
+        "PATCH PUT", "/tasks/{id}", "legacy_patch_task", "Change some fields of a task", Role.OPERATOR,
         body=LegacyTaskPatch, body_required=True, most_bytes=MOST_BYTES, answer=LegacyUpdated,
         errors=("ALREADY_EXISTS", "INVALID_STATE"),
     )  # fmt: skip
@@ -121,7 +121,7 @@ class LegacyCalls:
         return json_response({"status": task.status})
 
     @call(
-        "DELETE", "/tasks/{id}", "legacy_delete_task", "Delete a task; its history stays", Role.OPERATOR,
+        "DELETE", "/tasks/{id}", "legacy_delete_task", "Delete a task; its history is kept", Role.OPERATOR,
         answer=Deleted, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def delete(self, request: Request) -> Response:
@@ -133,7 +133,7 @@ class LegacyCalls:
         body=LegacyTrigger, most_bytes=MOST_BYTES, answer=LegacyTriggered, errors=("CONCURRENCY_LIMIT", "INVALID_STATE"),
     )  # fmt: skip
     async def trigger(self, request: Request) -> Response:
-        """At its limit, a task whose policy is SKIP answers 409, and makes no run."""
+        """For a task at its limit whose policy is SKIP: 409, and no run."""
         task, given = await self._task(request), await _trigger_fields(request)
         made = await self._services.publishing.trigger(task.id, given, trace_id=request_id(request.scope))
         return json_response({"run_id": made.run_id})
@@ -155,21 +155,22 @@ class LegacyCalls:
 
     @call("POST", "/runs/{run_id}/cancel", "legacy_cancel_run", "Cancel a run", Role.OPERATOR, answer=LegacyCanceled)
     async def cancel(self, request: Request) -> Response:
-        """For a run that is final already, the answer says CANCELED too, and nothing is changed."""
+        """For a run that is already final, the response says CANCELED too, and nothing is changed."""
         canceled = await self._services.runs.cancel(params.run_id(request), by=params.actor(request))
         if not canceled.canceled:
             params.nothing_changed(request)
         return json_response(LegacyCanceled(canceled.run_id, "CANCELED"))
 
     @call(
-        "POST", "/callbacks/{callback_token}", "legacy_callback", "A target says how a run ended", None,
+        "POST", "/callbacks/{callback_token}", "legacy_callback", "Report how a run ended (for targets)", None,
         body=CallbackBody, body_required=True, answer=CallbackAnswer, errors=("INVALID_STATE",), is_audited=False,
     )  # fmt: skip
     async def callback(self, request: Request) -> Response:
         return await self._callbacks.by_token(request)
 
     @call(
-        "POST", "/callbacks", "legacy_callback_by_ids", "A target says how a run ended, without a token", Role.OPERATOR,
+        "POST", "/callbacks", "legacy_callback_by_ids", "Report how a run ended, without a token (for"
+        " targets)", Role.OPERATOR,
         body=CallbackByIds, body_required=True, answer=CallbackAnswer,
         errors=("FORBIDDEN", "NOT_FOUND", "INVALID_STATE"), is_audited=False,
     )  # fmt: skip
@@ -181,7 +182,9 @@ class LegacyCalls:
             given = {**given, "task_id": (await self._dialect.task(TaskId(number), deleted=True)).id}
         return json_response(await self._services.callbacks.by_ids(given, source))
 
-    @call("GET", "/healthz", "legacy_healthz", "Whether the service is well: `ok`, or 503", None, answer_example="ok")
+    @call(
+        "GET", "/healthz", "legacy_healthz", "Whether the service is healthy: `ok`, or 503", None, answer_example="ok"
+    )
     async def healthz(self, request: Request) -> Response:
         return await self._system.healthz(request)
 

@@ -135,7 +135,7 @@ class _Counted:
         if more <= 0:
             return
         if self._room.used + more > self._room.most_bytes:
-            raise StoreUnavailable("too many large bodies are under way here; try again")
+            raise StoreUnavailable("too many large request bodies at once; try again")
         self._room.used += more
         self._taken += more
 

@@ -27,20 +27,20 @@ EVERYWHERE: Final = ("UNAUTHORIZED", "FORBIDDEN", "PAYLOAD_TOO_LARGE", "RATE_LIM
 _MEANS: Final = {
     "INVALID_JSON": "The body is not JSON.",
     "INVALID_ARGUMENT": "A field or a parameter is wrong; `details` names each.",
-    "INVALID_ID": "The id in the address is not one.",
-    "UNAUTHORIZED": "A token is needed.",
+    "INVALID_ID": "The ID in the path is not valid.",
+    "UNAUTHORIZED": "A token is required.",
     "FORBIDDEN": "Not allowed.",
     "NOT_FOUND": "There is no such thing.",
-    "METHOD_NOT_ALLOWED": "The address does not take this method.",
-    "ALREADY_EXISTS": "The name is taken.",
-    "CONCURRENCY_LIMIT": "The task is at its limit and does not queue; no run was made.",
-    "INVALID_STATE": "Allowed, but not in the state it is in now.",
-    "LEASE_LOST": "Another worker holds the lease by now.",
-    "VERSION_CONFLICT": "Another change came first.",
+    "METHOD_NOT_ALLOWED": "The path does not support this method.",
+    "ALREADY_EXISTS": "The name is already in use.",
+    "CONCURRENCY_LIMIT": "The task is at its limit and does not queue; no run was created.",
+    "INVALID_STATE": "Not allowed in its current state.",
+    "LEASE_LOST": "Another worker holds the lease now.",
+    "VERSION_CONFLICT": "It was changed by someone else first.",
     "PAYLOAD_TOO_LARGE": "The body is too large.",
     "RATE_LIMITED": "Too many requests.",
-    "INTERNAL": "Something went wrong here.",
-    "UNAVAILABLE": "The store does not answer; try again.",
+    "INTERNAL": "Something went wrong on the server.",
+    "UNAVAILABLE": "The store is not responding; try again.",
 }
 _DETAILS: Final = {
     "INVALID_ARGUMENT": {"cron_expr": "minute '61' is wrong; expected 0-59, a list, a range or a step"},
@@ -52,7 +52,7 @@ _PATH_PARAMS: Final = {
     "run_id": ("The run's id.", {"type": "integer"}, 7340033),
     "bulk_id": ("The bulk operation's id.", {"type": "integer"}, 7340121),
     "plan_id": ("The plan's id, in hexadecimal digits.", {"type": "string"}, "1f4a"),
-    "worker_id": ("The worker's id, its own choice.", {"type": "string"}, "resizer-1"),
+    "worker_id": ("The worker's ID, which it chooses itself.", {"type": "string"}, "resizer-1"),
     "name": ("The queue's name.", {"type": "string"}, "default"),
     "rule": ("The rule's name.", {"type": "string"}, "billing-fails"),
     "channel": ("The channel's name.", {"type": "string"}, "ops"),
@@ -72,22 +72,22 @@ _PATH_ERRORS: Final = {
 """By parameter of the path; any other one may be no id, or the id of nothing."""
 _TAGS: Final = {
     "tasks": "What to do, when, and under which policies.",
-    "runs": "One piece of work, born from a slot or a trigger.",
+    "runs": "One piece of work, created by a slot or a trigger.",
     "bulk": "One change of many runs or tasks, carried out on the server.",
     "views": "Filters of a list, saved under a name for everyone.",
     "calls": "One HTTP request, now or later, without a task.",
-    "callbacks": "How a target says that it is done.",
+    "callbacks": "How a target reports that it is done.",
     "schedules": "When a schedule fires.",
-    "calendars": "Which days are closed, and what a change of that moves.",
-    "jobs": "Tasks whose target is a handler, in the words of a jobs table.",
-    "legacy": "Tasks and runs in the words of the cronjob service that they came from.",
-    "plans": "Messages to stations by interval, weekday or day of month: tasks, in the words of a plan dispatcher.",
+    "calendars": "Which days are closed, and which slots a change moves.",
+    "jobs": "Tasks whose target is a handler, in the terms of a jobs table.",
+    "legacy": "Tasks and runs in the terms of the cronjob service that they came from.",
+    "plans": "Messages to stations by interval, weekday or day of month: tasks, in the terms of a plan dispatcher.",
     "events": "What happens, as it happens.",
-    "subscriptions": "Events, posted to a URL.",
-    "alerts": "Rules that raise alerts, and channels that send them.",
+    "subscriptions": "Webhook subscriptions: events posted to a URL.",
+    "alerts": "Rules that open alerts, and channels that send them.",
     "queues": "Named lanes of runs, with their limits.",
-    "workers": "Who claims runs.",
-    "worker protocol": "What a worker of any language calls.",
+    "workers": "The processes that claim runs.",
+    "worker protocol": "The calls of a worker, in any language.",
     "access": "Tokens, and who changed what.",
     "stats": "Figures.",
     "system": "Health, version, metrics.",
@@ -98,7 +98,7 @@ class Error(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     message: str
     request_id: str
-    details: Annotated[dict[str, Any], meta("Of INVALID_ARGUMENT: what is wrong with each field.")]
+    details: Annotated[dict[str, Any], meta("For INVALID_ARGUMENT: what is wrong with each field.")]
     error: str
 
 
@@ -177,12 +177,12 @@ _IF_MATCH: Final = {
     "name": "If-Match",
     "in": "header",
     "required": False,
-    "description": "The version that was read: change that one and no other.",
+    "description": "The version that was read; the change fails if it is no longer current.",
     "schema": {"type": "string"},
     "example": '"3"',
 }
 _REQUEST_ID: Final = {
-    "X-Request-Id": {"description": "The trace id, for logs and questions.", "schema": {"type": "string"}}
+    "X-Request-Id": {"description": "The trace ID, to find the request in logs.", "schema": {"type": "string"}}
 }
 
 

@@ -100,9 +100,9 @@ def check_query(request: Request, known: Mapping[str, bool]) -> None:
     for name, _ in request.query_params.multi_items():
         if name not in known:
             listed = ", ".join(sorted(known)) or "none"
-            problems.add(name[:60], f"is not a parameter of this call; it has {listed}")
+            problems.add(name[:60], f"is not a parameter of this call; expected {listed}")
         elif name in seen and not known[name]:
-            problems.add(name, "is there twice")
+            problems.add(name, "is given twice")
         seen.add(name)
     problems.finish()
 

@@ -61,8 +61,8 @@ class PlanCalls:
         errors=("ALREADY_EXISTS",),
     )  # fmt: skip
     async def publish(self, request: Request) -> Response:
-        """Every wrong field is named in `details`, and then nothing is saved. A `plan_id` that is taken is ALREADY_EXISTS,
-        so a publisher that is not sure may publish again. All times are UTC.
+        """`details` names every wrong field, and nothing is saved then. A `plan_id` that is already in use is
+        ALREADY_EXISTS, so a publisher that is not sure may publish again. All times are UTC.
         """
         given = await read_object(request, required=True)
         task = await self._plans.publish(given, by=params.actor(request))
@@ -84,14 +84,12 @@ class PlanCalls:
 
     @call("GET", "/plans/{plan_id}", "get_plan", "Read a plan, with its newest results", Role.VIEWER, answer=WholePlan)
     async def get(self, request: Request) -> Response:
-        """`results` are its twenty newest runs, each with who took part. All of them are the runs of its task:
-        `GET /tasks/{task_id}/runs`.
-        """
+        """`results` has its twenty newest runs, each with its stations. `GET /tasks/{task_id}/runs` has all of them."""
         return json_response(await self._plans.show_whole(await self._plans.get(_plan_id(request))))
 
     @call("DELETE", "/plans/{plan_id}", "remove_plan", "Remove a plan", Role.OPERATOR, answer=PlanRemoved)
     async def remove(self, request: Request) -> Response:
-        """Its `plan_id` is free again. A run that waits is canceled, one that executes may end; their history stays."""
+        """Its `plan_id` becomes free. Waiting runs are canceled, running ones may finish; their history is kept."""
         plan_id = _plan_id(request)
         await self._plans.remove(plan_id, by=params.actor(request))
         return json_response(PlanRemoved(plan_id.lower(), True))
@@ -101,7 +99,7 @@ class PlanCalls:
         answer=ShownPlan, errors=_ACTION,
     )  # fmt: skip
     async def pause(self, request: Request) -> Response:
-        """The plan has no further slot until it is resumed."""
+        """The plan has no more slots until it is resumed."""
         await read_object(request)
         return await self._shown(await self._plans.pause(_plan_id(request), by=params.actor(request)))
 
@@ -110,7 +108,7 @@ class PlanCalls:
         answer=ShownPlan, errors=_ACTION,
     )  # fmt: skip
     async def resume(self, request: Request) -> Response:
-        """The plan goes on from now; slots in between are not caught up."""
+        """The plan continues from now; slots in between are not caught up."""
         await read_object(request)
         return await self._shown(await self._plans.resume(_plan_id(request), by=params.actor(request)))
 
@@ -119,7 +117,7 @@ class PlanCalls:
         body=SkipBody, answer=ShownPlan,
     )  # fmt: skip
     async def skip(self, request: Request) -> Response:
-        """Skipped slots use up the count. 0 takes it back, -1 skips until it is taken back or the plan is reset."""
+        """Skipped slots use up the count. 0 undoes it, -1 skips until it is undone or the plan is reset."""
         asked = await params.read_body(request, SkipBody)
         return await self._shown(await self._plans.skip(_plan_id(request), asked.count, by=params.actor(request)))
 
@@ -128,7 +126,9 @@ class PlanCalls:
         answer=ShownPlan, errors=_ACTION,
     )  # fmt: skip
     async def reset(self, request: Request) -> Response:
-        """The plan begins again with its whole count, from error, pause and close too. A one-shot plan runs again, now."""
+        """The plan starts over with its whole count, also from error, pause and close. A one-shot plan runs again,
+        now.
+        """
         await read_object(request)
         return await self._shown(await self._plans.reset(_plan_id(request), by=params.actor(request)))
 
@@ -137,7 +137,7 @@ class PlanCalls:
         answer=ShownPlan, errors=_ACTION,
     )  # fmt: skip
     async def close(self, request: Request) -> Response:
-        """The plan has no further slot, for good. A run that waits is canceled, one that executes may end."""
+        """The plan has no more slots, for good. Waiting runs are canceled, running ones may finish."""
         await read_object(request)
         return await self._shown(await self._plans.close(_plan_id(request), by=params.actor(request)))
 

@@ -43,18 +43,18 @@ class QueueCalls:
         body=QueueLimits, body_required=True, answer=ShownQueue,
     )  # fmt: skip
     async def limit(self, request: Request) -> Response:
-        """A limit that is left out is taken away. Limits hold over all nodes, from the next claim on."""
+        """A limit that is left out is removed. Limits apply across all nodes, from the next claim on."""
         given = await read_object(request, required=True)
         limited = await self._queues.limit(params.piece(request, "name"), given, by=params.actor(request))
         params.add_to_audit(request, concurrency=limited["concurrency"], rate_limit=limited["rate_limit"])
         return json_response(limited)
 
     @call(
-        "POST", "/queues/{name}/pause", "pause_queue", "Let nothing start from a queue", Role.OPERATOR, scope=ScopeRule.QUEUE,
+        "POST", "/queues/{name}/pause", "pause_queue", "Pause a queue", Role.OPERATOR, scope=ScopeRule.QUEUE,
         answer=ShownQueue,
     )  # fmt: skip
     async def pause(self, request: Request) -> Response:
-        """Attempts under way go on."""
+        """Attempts that are running continue."""
         await read_object(request)
         return json_response(await self._queues.pause(params.piece(request, "name"), by=params.actor(request)))
 
@@ -62,7 +62,7 @@ class QueueCalls:
         "POST",
         "/queues/{name}/resume",
         "resume_queue",
-        "Let runs start again",
+        "Resume a queue",
         Role.OPERATOR,
         scope=ScopeRule.QUEUE,
         answer=ShownQueue,
@@ -72,11 +72,12 @@ class QueueCalls:
         return json_response(await self._queues.resume(params.piece(request, "name"), by=params.actor(request)))
 
     @call(
-        "POST", "/queues/{name}/drain", "drain_queue", "Cancel what waits on a queue", Role.OPERATOR, scope=ScopeRule.QUEUE,
+        "POST", "/queues/{name}/drain", "drain_queue", "Cancel the waiting runs of a"
+        " queue", Role.OPERATOR, scope=ScopeRule.QUEUE,
         answer=RunsCanceled,
     )  # fmt: skip
     async def drain(self, request: Request) -> Response:
-        """Delayed runs and retries are canceled too; attempts under way go on. At most 10,000 in one call."""
+        """Delayed runs and retries are canceled too; running attempts continue. At most 10,000 per call."""
         await read_object(request)
         return json_response(await self._queues.drain(params.piece(request, "name"), by=params.actor(request)))
 
@@ -85,8 +86,8 @@ class QueueCalls:
         body=Cleaning, body_required=True, answer=HistoryCleaned,
     )  # fmt: skip
     async def clean(self, request: Request) -> Response:
-        """Those that ended longer ago, or all but the newest `keep` of the queue; of all statuses or of some. At most about
-        10,000 in one call.
+        """Those that ended longer ago, or all but the newest `keep` of the queue; of all statuses or of some. At
+        most about 10,000 per call.
         """
         given = await read_object(request, required=True)
         done = await self._services.cleanings.clean_queue(params.piece(request, "name"), given)
@@ -94,7 +95,8 @@ class QueueCalls:
         return json_response(done)
 
     @call(
-        "GET", "/queues/{name}/dead", "list_dead_runs", "The runs of a queue that failed for good", Role.VIEWER, scope=ScopeRule.QUEUE,
+        "GET", "/queues/{name}/dead", "list_dead_runs", "The dead-lettered runs of a"
+        " queue", Role.VIEWER, scope=ScopeRule.QUEUE,
         query=DeadRuns, answer=RunPage,
     )  # fmt: skip
     async def dead(self, request: Request) -> Response:
@@ -108,19 +110,20 @@ class QueueCalls:
         query=SeriesList, answer=QueueDepthAnswer,
     )  # fmt: skip
     async def depth(self, request: Request) -> Response:
-        """The figures come from samples that are taken once a minute. A step without a sample has null, not zero: nothing is
-        known of it.
+        """From samples that are taken once a minute. A step without a sample has null, not zero, since its depth is
+        unknown.
         """
         asked = params.read_query(request, SeriesList)
         return json_response(plain(await self._services.series.depth(params.piece(request, "name"), asked)))
 
     @call(
-        "POST", "/queues/{name}/redrive", "redrive_queue", "Run again what failed for good", Role.OPERATOR, scope=ScopeRule.QUEUE,
+        "POST", "/queues/{name}/redrive", "redrive_queue", "Retry the dead-lettered runs of a"
+        " queue", Role.OPERATOR, scope=ScopeRule.QUEUE,
         body=Redriving, answer=RunsRetried,
     )  # fmt: skip
     async def redrive(self, request: Request) -> Response:
-        """New runs are made beside the old ones, with what those carried. Each dead run is run again once, however often this is
-        called. At most 10,000 in one call.
+        """Creates a new run for each dead-lettered run, with the same payload. Each dead-lettered run is retried
+        once, even if you repeat this. At most 10,000 per call.
         """
         problems = Problems()
         asked = read_into(Redriving, await read_object(request), ReadContext(problems))

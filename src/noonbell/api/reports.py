@@ -37,7 +37,10 @@ from noonbell.when import zones
 Lang = Annotated[
     str | None,
     meta(
-        "Of the sentence, `en` or `zh`; else as `Accept-Language` says.", min_length=2, max_length=20, examples=["zh"]
+        "The language of the sentence, `en` or `zh`; by default from `Accept-Language`.",
+        min_length=2,
+        max_length=20,
+        examples=["zh"],
     ),
 ]
 
@@ -50,8 +53,8 @@ class ExplainTask(msgspec.Struct, frozen=True, kw_only=True):
     at: Annotated[
         Moment | None,
         meta(
-            "The moment; without an offset, local time of the task's zone. Left out: what keeps the task from running, else"
-            " its newest slot, else its next."
+            "The time; without an offset, local time in the task's zone. If left out: what keeps the task from"
+            " running, else its newest slot, else its next."
         ),
     ] = None
     lang: Lang = None
@@ -62,12 +65,13 @@ class SlotCalls:
         self._services = services
 
     @call(
-        "GET", "/tasks/{id}/slots", "list_slots", "The slots of a stretch, each with its outcome", Role.VIEWER, scope=ScopeRule.TASK,
+        "GET", "/tasks/{id}/slots", "list_slots", "The slots of a time range, each with its"
+        " outcome", Role.VIEWER, scope=ScopeRule.TASK,
         query=SlotList, answer=SlotPage,
     )  # fmt: skip
     async def slots(self, request: Request) -> Response:
-        """Past slots are those of the versions of the task that were in force then. Slots that share an outcome (dropped,
-        off) are one item: `count` of them, from `slot` to `last`. Ask again from `next_from` for more.
+        """Past slots are those of the versions of the task that were in force then. Slots that share an outcome
+        (dropped, off) are one item: `count` of them, from `slot` to `last`. For more, continue from `next_from`.
         """
         task = await self._services.tasks.get(params.task_ref(request), deleted=True)
         asked = params.read_query(request, SlotList, zones.find(task.spec.timezone))
@@ -76,7 +80,8 @@ class SlotCalls:
         return json_response(await self._services.slots.page(task, asked.since, asked.until, asked.limit))
 
     @call(
-        "GET", "/tasks/{id}/explain", "explain_task", "Why it did, or didn't, run", Role.VIEWER, scope=ScopeRule.TASK,
+        "GET", "/tasks/{id}/explain", "explain_task", "Why a task did or did not"
+        " run", Role.VIEWER, scope=ScopeRule.TASK,
         query=ExplainTask, answer=Explanation,
     )  # fmt: skip
     async def task(self, request: Request) -> Response:
@@ -90,7 +95,8 @@ class ExplainCalls:
         self._services = services
 
     @call(
-        "GET", "/runs/{run_id}/explain", "explain_run", "Why it ran as it did, or waits", Role.VIEWER, scope=ScopeRule.RUN,
+        "GET", "/runs/{run_id}/explain", "explain_run", "Why a run ended as it did, or what it waits"
+        " for", Role.VIEWER, scope=ScopeRule.RUN,
         query=ExplainRun, answer=Explanation,
     )  # fmt: skip
     async def run(self, request: Request) -> Response:
@@ -118,15 +124,15 @@ class TimelineCalls:
         query=TimelineList, answer=Timeline,
     )  # fmt: skip
     async def page(self, request: Request) -> Response:
-        """Tasks that fire next come first. Of each task the newest runs of the stretch are shown one by one, and those
-        before them counted in `earlier`; of what is to come, the first slots.
+        """Tasks that fire next come first. For each task, the newest runs in the time range are shown one by one and
+        earlier ones are counted in `earlier`; of future slots, the first ones are shown.
         """
         at = ReadContext(Problems())
         asked = read_into(TimelineList, params.query_of(request, TimelineList), at)
         now = await self._store.now()
         since, until = _ends(asked, now)
         if not SECOND <= until - since <= LONGEST:
-            at.wrong("to", "expected from one second to 32 days after from")
+            at.wrong("to", "expected a time from one second to 32 days after from")
         at.problems.finish()
         query = msgspec.structs.replace(
             task_query(asked, at), sort="next_fire_at", page=asked.page, page_size=asked.page_size
@@ -162,7 +168,7 @@ class ScheduleCalls:
         body=PreviewBody, body_required=True, answer=SchedulePreview, is_audited=False,
     )  # fmt: skip
     async def preview(self, request: Request) -> Response:
-        """The scheduler's own code computes it. `Accept-Language: zh` gives the sentence and the notes in Chinese."""
+        """Computed by the scheduler's own code. `Accept-Language: zh` gives the sentence and the notes in Chinese."""
         given = await read_object(request, required=True)
         language = request.headers.get("accept-language", "en")[:100]
         return json_response(await self._services.previews.of(given, language))
@@ -183,17 +189,19 @@ class StatsCalls:
         answer=StatsAnswer,
     )
     async def stats(self, request: Request) -> Response:
-        """About all runs that ended in the stretch `from` to `to`, which is whole minutes (for two days back), hours (90
-        days) or days of UTC.
+        """About all runs that ended in the time range from `from` to `to`, in whole minutes (up to two days back),
+        hours (90 days) or UTC days.
 
-        Counts and averages are exact, percentiles are within 2 %. Runs that have not ended count in `by_status` if they were
-        due in it.
+        Counts and averages are exact, percentiles are within 2 %. Runs that have not ended count in `by_status` if they
+        were due in the time range.
         """
         at = ReadContext(Problems())
         asked = read_into(StatsList, params.query_of(request, StatsList), at)
         query = await run_query(asked, self._services.store, at)
         if query.scope is not None and query.task_id is None:
-            at.wrong("task", "is missing; this token has a scope, and figures are there for each task of it")
+            at.wrong(
+                "task", "is missing; this token has a scope, and statistics are available only for single tasks in it"
+            )
         at.problems.finish()
         if query.task_id is not None:
             await request_scope.check_tasks(self._services.store, [query.task_id])
@@ -204,8 +212,8 @@ class StatsCalls:
         scope=ScopeRule.QUEUE, query=LoadList, answer=QueueLoad,
     )  # fmt: skip
     async def of_queue(self, request: Request) -> Response:
-        """From the roll-ups: a run counts where it ended. Percentiles are within 2 %. Runs that wait are in `GET
-        /queues/{name}/depth`.
+        """From the roll-ups: a run counts when it ended. Percentiles are within 2 %. `GET /queues/{name}/depth` has
+        the runs that wait.
         """
         asked = params.read_query(request, LoadList)
         return json_response(plain(await self._services.series.queue(params.piece(request, "name"), asked)))
@@ -215,8 +223,8 @@ class StatsCalls:
         query=LoadList, answer=WorkerLoad,
     )  # fmt: skip
     async def of_worker(self, request: Request) -> Response:
-        """From the roll-ups: a run counts where it ended. Only for workers that `GET /workers` lists: one that has been
-        silent for a day is not listed.
+        """From the roll-ups: a run counts when it ended. Only for workers that `GET /workers` lists: one without a
+        heartbeat for a day is not listed.
         """
         asked = params.read_query(request, LoadList)
         worker = await self._services.workers.get(params.piece(request, "worker_id"))
@@ -225,20 +233,23 @@ class StatsCalls:
         return json_response(plain(found))
 
     @call(
-        "GET", "/stats/sla", "service_levels", "How well tasks keep their service levels", Role.VIEWER, scope=ScopeRule.LIST,
+        "GET", "/stats/sla", "service_levels", "How well tasks meet their service"
+        " levels", Role.VIEWER, scope=ScopeRule.LIST,
         query=SlaList, answer=SlaAnswer,
     )  # fmt: skip
     async def service_levels(self, request: Request) -> Response:
-        """For each task: start delay, queue time, duration, the share of runs that succeeded, the error budget that is left,
-        and breaches.
+        """For each task: start delay, queue time, duration, the ratio of runs that succeeded, the error budget that is
+        left, and breaches.
 
-        From the roll-ups, for 90 days by hour and day. Breaches that are foreseen are listed with those that have happened.
+        From the roll-ups, for 90 days by hour and day. Expected breaches are listed with those that have happened.
         """
         at = ReadContext(Problems())
         asked = read_into(SlaList, params.query_of(request, SlaList), at)
         query = await run_query(asked, self._services.store, at)
         if query.scope is not None and query.task_id is None:
-            at.wrong("task", "is missing; this token has a scope, and figures are there for each task of it")
+            at.wrong(
+                "task", "is missing; this token has a scope, and statistics are available only for single tasks in it"
+            )
         at.problems.finish()
         if query.task_id is not None:
             await request_scope.check_tasks(self._services.store, [query.task_id])

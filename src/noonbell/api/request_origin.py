@@ -80,7 +80,7 @@ class AllowedCallers:
         address = _address(scope["client"][0])
         if address is not None and any(address in network for network in self._networks):
             return None
-        return Forbidden("requests from this address are not taken; server.allowed_callers names those that are")
+        return Forbidden("requests from this address are not accepted; server.allowed_callers lists those that are")
 
 
 def _address(text: str) -> IPAddress | None:
@@ -98,7 +98,7 @@ def _address(text: str) -> IPAddress | None:
 
 
 ANY_NAME: Final = "*"
-_ASK: Final = "auth.enabled: true asks for tokens"
+_ASK: Final = "auth.enabled: true requires tokens"
 _OPEN: Final = re.compile(r"(?:/legacy)?/api/v1/(?:healthz|livez|readyz|callbacks/[^/]+)")
 """Need no token on any server: a probe has none, and a callback brings its own."""
 
@@ -125,8 +125,8 @@ class AllowedHosts:
             return None
         if not self._forwarded and is_forwarded(headers):
             return Forbidden(
-                "no token is asked for here, so only this machine may call, and a proxy has forwarded this;"
-                f" {_ASK}, and auth.enabled: false, written out, says that the proxy does"
+                "no token is required here, so only this machine may call, and a proxy forwarded this;"
+                f" {_ASK}, and setting auth.enabled: false explicitly says that the proxy does"
             )
         host = headers.get("host", "")
         if not host or host == self._last_taken:
@@ -136,8 +136,8 @@ class AllowedHosts:
             self._last_taken = host
             return None
         return Forbidden(
-            "no token is asked for here, so it can be reached as localhost or by its address alone, not as"
-            f" {name[:100]!r}; {_ASK}, and server.allowed_hosts names the hosts that are taken without"
+            "no token is required here, so it can be reached only as localhost or by its IP address, not as"
+            f" {name[:100]!r}; {_ASK}, and server.allowed_hosts lists the hosts that are accepted without"
         )
 
     def _takes(self, name: str) -> bool:

@@ -94,10 +94,10 @@ def _headers_for(error: NoonbellError) -> dict[str, str] | None:
 
 def _message(error: HTTPException, scope: Any) -> str:
     if error.status_code == HTTPStatus.NOT_FOUND:
-        return "there is nothing at this address; /docs lists what there is"
+        return "there is nothing at this path; /docs lists what there is"
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = (error.headers or {}).get("Allow", "")
-        return f"this address does not take {scope['method']}; it takes {allowed}"
+        return f"this path does not support {scope['method']}; it supports {allowed}"
     return str(error.detail)
 
 

@@ -74,19 +74,20 @@ class RunCalls:
         answer=RunPage,
     )
     async def page(self, request: Request) -> Response:
-        """On a page of n runs, a `result` or `error_details` of more than 4 MiB / n is null, and `omitted` has its size:
-        `GET /runs/{run_id}` shows it.
+        """On a page of n runs, a `result` or `error_details` of more than 4 MiB / n is null, and `omitted` has its
+        size: `GET /runs/{run_id}` returns it.
         """
         query = await read_run_query(params.query_of(request, RunList), self._services.store)
         page = await self._runs.page(query)
         return page_response([shown(run) for run in page.items], page, query.page, query.page_size)
 
     @call(
-        "GET", "/runs/export", "export_runs", "All runs that a filter finds, as CSV or NDJSON", Role.VIEWER, scope=ScopeRule.LIST,
+        "GET", "/runs/export", "export_runs", "All runs that match a filter, as CSV or"
+        " NDJSON", Role.VIEWER, scope=ScopeRule.LIST,
         query=RunExport, answer_example="id,task_id,task_name,status\n",
     )  # fmt: skip
     async def export(self, request: Request) -> Response:
-        """Newest first, sent while it is read. A line of NDJSON is a run as `GET /runs` shows it."""
+        """Newest first, sent while it is read. A line of NDJSON is a run as `GET /runs` returns it."""
         asked = params.read_query(request, RunExport)
         at = ReadContext(Problems())
         query = await run_query(asked, self._services.store, at)
@@ -100,8 +101,8 @@ class RunCalls:
         errors=("NOT_FOUND", "INVALID_STATE"),
     )  # fmt: skip
     async def batch(self, request: Request) -> Response:
-        """All or nothing; answers in the order of the requests. A task at its limit that does not queue gives `refused`
-        and no run.
+        """All or nothing; results in the order of the requests. A task at its limit that does not queue gives
+        `refused` and no run.
         """
         wanted, problems = await params.read_list(request, "runs", "a list of runs to publish", "a batch")
         published = await self._services.publishing.publish_batch(wanted, problems, trace_id=request_id(request.scope))
@@ -109,32 +110,33 @@ class RunCalls:
         return json_response({"runs": [_outcome(each) for each in published]})
 
     @call(
-        "POST", "/runs/import", "import_runs", "Bring over final runs of another system", Role.ADMIN,
+        "POST", "/runs/import", "import_runs", "Import final runs of another system", Role.ADMIN,
         body=RunRecords, body_required=True, most_bytes=MOST_BYTES, answer=HistoryImported, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def import_runs(self, request: Request) -> Response:
         """Up to 1,000 in one transaction, with `origin` import and their own times. They belong to no slot and start
-        nothing. The same runs again change nothing: `known` counts them.
+        nothing. Importing the same runs again changes nothing: `known` counts them.
         """
         done = await self._services.history.import_runs(await read_object(request, required=True))
         params.add_to_audit(request, runs=done.imported)
         return json_response(done)
 
     @call(
-        "POST", "/runs/cancel", "cancel_runs", "Cancel every run that a filter finds", Role.OPERATOR, scope=ScopeRule.LIST,
+        "POST", "/runs/cancel", "cancel_runs", "Cancel all runs that match a"
+        " filter", Role.OPERATOR, scope=ScopeRule.LIST,
         body=BulkRuns, body_required=True, answer=RunsCanceled,
     )  # fmt: skip
     async def cancel_where(self, request: Request) -> Response:
-        """At most 10,000 in one call; `more` says that there are others. `dry_run` only counts."""
+        """At most 10,000 per call; `more` says that there are others. `dry_run` only counts."""
         query, dry_run = await self._bulk(request)
         return json_response(await self._runs.cancel_where(query, by=params.actor(request), dry_run=dry_run))
 
     @call(
-        "POST", "/runs/retry", "retry_runs", "Run again every run that a filter finds", Role.OPERATOR, scope=ScopeRule.LIST,
+        "POST", "/runs/retry", "retry_runs", "Retry all runs that match a filter", Role.OPERATOR, scope=ScopeRule.LIST,
         body=BulkRuns, body_required=True, answer=RunsRetried,
     )  # fmt: skip
     async def retry_where(self, request: Request) -> Response:
-        """Runs that failed or were canceled are retried, unless `status` says otherwise."""
+        """Retries runs that failed or were canceled, unless `status` selects others."""
         query, dry_run = await self._bulk(request)
         return json_response(await self._runs.retry_where(query, by=params.actor(request), dry_run=dry_run))
 
@@ -143,8 +145,8 @@ class RunCalls:
         body=RunCleaning, body_required=True, answer=RunsCleaned,
     )  # fmt: skip
     async def clean(self, request: Request) -> Response:
-        """With their attempts, bodies, logs, parts, steps and children. Up to 1,000, in one transaction; those that cannot be
-        removed are in `kept` with the reason, and keep no other back.
+        """With their attempts, bodies, logs, parts, steps and children. Up to 1,000, in one transaction; runs that
+        cannot be removed are in `kept` with the reason, and do not prevent the others from being removed.
         """
         done = await self._services.cleanings.clean_runs(await read_object(request, required=True))
         params.add_to_audit(request, removed=done.removed, kept=len(done.kept))
@@ -152,7 +154,7 @@ class RunCalls:
 
     @call("GET", "/runs/{run_id}", "get_run", "Read a run", Role.VIEWER, scope=ScopeRule.RUN, answer=WholeRun)
     async def get(self, request: Request) -> Response:
-        """The answer has the request and the response of its newest attempt, and its payload."""
+        """Includes the request and the response of its newest attempt, and its payload."""
         return json_response(await self._runs.show(params.run_id(request)))
 
     @call(
@@ -160,8 +162,8 @@ class RunCalls:
         body=CancelBody, answer=ShownCancel,
     )  # fmt: skip
     async def cancel(self, request: Request) -> Response:
-        """A run can be canceled from any status that is not final. A final run stays as it is: `canceled` is false, and
-        `status` is the one that it has.
+        """A run can be canceled in any status that is not final. A final run is not changed: `canceled` is false,
+        and `status` is its status.
         """
         run_id = params.run_id(request)
         asked = await params.read_body(request, CancelBody)
@@ -171,12 +173,12 @@ class RunCalls:
         return json_response(ShownCancel(answer.run_id, answer.status, answer.canceled))
 
     @call(
-        "POST", "/runs/{run_id}/retry", "retry_run", "Run again what has ended", Role.OPERATOR, scope=ScopeRule.RUN,
+        "POST", "/runs/{run_id}/retry", "retry_run", "Retry a final run", Role.OPERATOR, scope=ScopeRule.RUN,
         body=RetryBody, answer=Retried, errors=("INVALID_STATE", "CONCURRENCY_LIMIT"),
     )  # fmt: skip
     async def retry(self, request: Request) -> Response:
-        """Makes a new run beside the old one, with its payload. That of a flow that failed or was canceled keeps the
-        steps that succeeded.
+        """Creates a new run with the same payload. The new run of a flow that failed or was canceled keeps the steps
+        that succeeded.
         """
         run_id = params.run_id(request)
         asked = await params.read_body(request, RetryBody)
@@ -188,11 +190,14 @@ class RunCalls:
         answer=FlowGraph, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def graph(self, request: Request) -> Response:
-        """The steps are in the order in which the task names them. The runs of a step are listed by `GET /runs?parent_id=RUN`."""
+        """The steps are in the order in which the task lists them. `GET /runs?parent_id=RUN` lists the runs of a
+        step.
+        """
         return json_response(plain(await self._runs.graph(params.run_id(request))))
 
     @call(
-        "POST", "/runs/{run_id}/promote", "promote_run", "Let a delayed or retrying run start now", Role.OPERATOR, scope=ScopeRule.RUN,
+        "POST", "/runs/{run_id}/promote", "promote_run", "Start a delayed or retrying run"
+        " now", Role.OPERATOR, scope=ScopeRule.RUN,
         answer=ShownPromotion, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def promote(self, request: Request) -> Response:
@@ -204,8 +209,8 @@ class RunCalls:
         query=AttemptList, answer=Attempts,
     )  # fmt: skip
     async def attempts(self, request: Request) -> Response:
-        """In a list of n attempts, a result, error details, headers or a body of more than 4 MiB / n is null, and `omitted`
-        has its size. One attempt alone is whole: ask with `limit=1`, and `after` one less than its number.
+        """In a list of n attempts, a result, error details, headers or a body of more than 4 MiB / n is null, and
+        `omitted` has its size. To get one attempt in full, use `limit=1` and `after` one less than its number.
         """
         asked = params.read_query(request, AttemptList)
         found, next_after = await self._runs.attempts(params.run_id(request), asked.after, asked.limit)
@@ -229,9 +234,9 @@ class RunCalls:
         query=CallbackList, answer=CallbackRecords,
     )  # fmt: skip
     async def callbacks(self, request: Request) -> Response:
-        """Ignored callbacks are listed too, each with its reason. In a list of n callbacks, headers or a body of more than 4
-        MiB / n are empty, and `omitted` has their size. One callback alone is whole: ask with `limit=1`, and `before` one
-        more than its id.
+        """Ignored callbacks are listed too, each with its reason. In a list of n callbacks, headers or a body of
+        more than 4 MiB / n are empty, and `omitted` has their size. To get one callback in full, use `limit=1`
+        and `before` one more than its id.
         """
         asked = params.read_query(request, CallbackList)
         found = await self._services.callbacks.of_run(params.run_id(request), asked.limit, asked.before)
@@ -257,12 +262,12 @@ class TaskHistoryCalls:
         self._services, self._backfills = services, services.backfills
 
     @call(
-        "POST", "/tasks/{id}/backfill", "backfill_task", "Run a task for slots of the past", Role.OPERATOR, scope=ScopeRule.TASK,
+        "POST", "/tasks/{id}/backfill", "backfill_task", "Backfill a task", Role.OPERATOR, scope=ScopeRule.TASK,
         body=Backfill, body_required=True, answer=Backfilled, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def backfill(self, request: Request) -> Response:
-        """One run for each slot from `from` to `to`, both included, beside what the slot became then. A slot that was
-        filled before is not filled again, unless `if_finished` says so. At most 10,000 slots in one call.
+        """One run for each slot from `from` to `to`, both included, in addition to whatever ran then. A slot that
+        was already backfilled is not filled again, unless `if_finished` says so. At most 10,000 slots per call.
         """
         ref, given = params.task_ref(request), await read_object(request, required=True)
         done = await self._backfills.fill(ref, given, trace_id=request_id(request.scope))
@@ -275,8 +280,8 @@ class TaskHistoryCalls:
         body=Cleaning, body_required=True, answer=HistoryCleaned,
     )  # fmt: skip
     async def clean(self, request: Request) -> Response:
-        """Those that ended longer ago, or all but the newest `keep`; of all statuses or of some. At most about 10,000 in one
-        call. The history of a deleted task is named by its id.
+        """With their attempts, bodies, logs, parts, steps and children. Up to 1,000, in one transaction; runs that
+        cannot be removed are in `kept` with the reason, and do not prevent the others from being removed.
         """
         task = await self._services.tasks.get(params.task_ref(request), deleted=True)
         done = await self._services.cleanings.clean_task(task.id, await read_object(request, required=True))
@@ -297,12 +302,12 @@ class CallbackCalls:
         self._callbacks = services.callbacks
 
     @call(
-        "POST PUT PATCH", "/callbacks/{callback_token}", "callback", "A target says how a run ended", None,
+        "POST PUT PATCH", "/callbacks/{callback_token}", "callback", "Report how a run ended (for targets)", None,
         body=CallbackBody, body_required=True, answer=CallbackAnswer, errors=("INVALID_STATE",), is_audited=False,
     )  # fmt: skip
     async def by_token(self, request: Request) -> Response:
-        """The address is the `X-Callback-Url` that came with the request. A repeat on a final run is answered with the
-        standing status and recorded as IGNORED. `{"status": "RUNNING"}` moves the deadline.
+        """The path is the `X-Callback-Url` that came with the request. A repeat for a final run returns the final
+        status and is recorded as IGNORED. `{"status": "RUNNING"}` moves the deadline.
         """
         # A token that belongs to no run is refused before its body is read: anyone can send one.
         token = params.piece(request, "callback_token")[:_LONGEST_TOKEN]
@@ -312,12 +317,12 @@ class CallbackCalls:
         return json_response(await self._callbacks.by_token(token, *await read_callback(request)))
 
     @call(
-        "POST PUT PATCH", "/callbacks", "callback_by_ids", "A target says how a run ended, without a token",
+        "POST PUT PATCH", "/callbacks", "callback_by_ids", "Report how a run ended, without a token (for targets)",
         Role.OPERATOR, body=CallbackByIds, body_required=True, answer=CallbackAnswer,
         errors=("FORBIDDEN", "NOT_FOUND", "INVALID_STATE"), is_audited=False,
     )  # fmt: skip
     async def by_ids(self, request: Request) -> Response:
-        """Can be switched off with `callback.allow_id_mode`."""
+        """Can be turned off with `callback.allow_id_mode`."""
         return json_response(await self._callbacks.by_ids(*await read_callback(request)))
 
     @call(

@@ -35,18 +35,20 @@ class SubscriptionCalls:
         return json_response({"items": await self._subscriptions.all()})
 
     @call(
-        "POST", "/subscriptions", "create_subscription", "Make a subscription", Role.ADMIN,
+        "POST", "/subscriptions", "create_subscription", "Create a subscription", Role.ADMIN,
         status=201, body=SubscriptionBody, body_required=True, answer=ShownSubscription,
         errors=("ALREADY_EXISTS", "INVALID_STATE"),
     )  # fmt: skip
     async def create(self, request: Request) -> Response:
-        """The subscription begins with the next event. A secret that the server made is in this answer, and never shown again."""
+        """The subscription starts with the next event. A secret that the server generates is in this response, and
+        never shown again.
+        """
         made = await self._subscriptions.create(await read_object(request, required=True))
         params.name_in_audit(request, made["name"])
         return json_response(made, 201)
 
     @call(
-        "GET", "/subscriptions/{subscription}", "subscription", "One subscription, and how far it is", Role.VIEWER,
+        "GET", "/subscriptions/{subscription}", "subscription", "One subscription, with its position", Role.VIEWER,
         answer=ShownSubscription,
     )  # fmt: skip
     async def get(self, request: Request) -> Response:
@@ -57,8 +59,8 @@ class SubscriptionCalls:
         body=SubscriptionChange, body_required=True, answer=ShownSubscription,
     )  # fmt: skip
     async def change(self, request: Request) -> Response:
-        """With `active: true`, deliveries go on from its position; with `from: now` besides, the events that wait are given
-        up.
+        """With `active: true`, deliveries continue from its position; with `from: now` as well, pending events are
+        dropped.
         """
         given = await read_object(request, required=True)
         return json_response(await self._subscriptions.change(params.piece(request, "subscription"), given))
@@ -72,23 +74,27 @@ class SubscriptionCalls:
         return json_response({"deleted": True})
 
     @call(
-        "POST", "/subscriptions/{subscription}/test", "test_subscription", "Post a test event, now", Role.ADMIN,
+        "POST", "/subscriptions/{subscription}/test", "test_subscription", "Post a test event", Role.ADMIN,
         answer=SubscriptionTested,
     )  # fmt: skip
     async def test(self, request: Request) -> Response:
         return json_response(await self._subscriptions.test(params.piece(request, "subscription")))
 
     @call(
-        "POST", "/subscriptions/{subscription}/replay", "replay_subscription", "Go on at another place of the stream",
+        "POST", "/subscriptions/{subscription}/replay", "replay_subscription", "Continue at another position of the"
+        " stream",
         Role.ADMIN, body=SubscriptionMove, body_required=True, answer=ShownSubscription,
     )  # fmt: skip
     async def move(self, request: Request) -> Response:
-        """Every event after the position is delivered, also one that was before, as far as the stream reaches back."""
+        """Every event after the position is delivered, including those delivered before, as far back as the stream
+        reaches.
+        """
         given = await read_object(request, required=True)
         return json_response(await self._subscriptions.move(params.piece(request, "subscription"), given))
 
     @call(
-        "GET", "/subscriptions/{subscription}/deliveries", "subscription_deliveries", "What was sent, newest first",
+        "GET", "/subscriptions/{subscription}/deliveries", "subscription_deliveries", "The deliveries of a"
+        " subscription, newest first",
         Role.VIEWER, query=WebhookList, answer=AllWebhooks,
     )  # fmt: skip
     async def deliveries(self, request: Request) -> Response:
@@ -99,7 +105,7 @@ class SubscriptionCalls:
 
     @call(
         "GET", "/subscriptions/{subscription}/deliveries/{delivery_id}", "subscription_delivery",
-        "One delivery, with its request and what was answered", Role.VIEWER, answer=ShownWebhook,
+        "One delivery, with its request and response", Role.VIEWER, answer=ShownWebhook,
     )  # fmt: skip
     async def delivery(self, request: Request) -> Response:
         name = params.piece(request, "subscription")
@@ -110,7 +116,7 @@ class SubscriptionCalls:
         "Deliver one event again", Role.ADMIN, status=201, answer=ShownWebhook, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def replay(self, request: Request) -> Response:
-        """The event is sent as a new delivery with the same body and `webhook-id`, in no order with others."""
+        """The event is sent as a new delivery with the same body and `webhook-id`, in no order relative to others."""
         name = params.piece(request, "subscription")
         made = await self._subscriptions.replay(name, _delivery_id(request))
         return json_response(made, 201)

@@ -24,10 +24,10 @@ from noonbell.service.scope import ScopeRule
 from noonbell.version import __version__
 
 Health: TypeAlias = Callable[[], Mapping[str, Any]]
-"""What a node says of itself; `ok` is False while it cannot do its work."""
+"""What a node reports about itself; `ok` is False while it cannot do its work."""
 
 MetricsRender: TypeAlias = Callable[[], bytes | str | Awaitable[bytes | str]]
-"""The metrics as Prometheus reads them."""
+"""The metrics in Prometheus format."""
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -55,7 +55,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
         str | None, meta("The same for every node on this store.", examples=["6b1f0c2ad5e94f7b"])
     ]
     store: Annotated[
-        str, meta("Where everything is kept, without passwords.", examples=["sqlite:////var/lib/noonbell/noonbell.db"])
+        str, meta("The address of the store, without passwords.", examples=["sqlite:////var/lib/noonbell/noonbell.db"])
     ]
 
 
@@ -66,7 +66,7 @@ class SystemCalls:
     def __init__(self, health: Health, installation: InstallationReader | None) -> None:
         self._health, self._installation = health, installation
 
-    @call("GET", "/healthz", "healthz", "Whether the service is well: `ok`, or 503", None, answer_example="ok")
+    @call("GET", "/healthz", "healthz", "Whether the service is healthy: `ok`, or 503", None, answer_example="ok")
     async def healthz(self, request: Request) -> Response:
         del request
         health = self._health()
@@ -97,7 +97,7 @@ class SystemCalls:
         answer=Readiness,
     )  # fmt: skip
     async def readyz(self, request: Request) -> Response:
-        """Not ready: the store does not answer, or a loop (planner, sweeper, claim, heartbeat) has made no progress for
+        """Not ready: the store is not responding, or a loop (planner, sweeper, claim, heartbeat) has made no progress for
         5 s. Then `code` and `message` say why, and `stalled` has each such loop with `since` and its last `error`.
         """
         del request
@@ -145,19 +145,22 @@ class PauseCalls:
         return json_response(plain(await self._pauses.state()))
 
     @call(
-        "POST", "/pause", "pause_all", "Let nothing start, on any node", Role.OPERATOR,
+        "POST", "/pause", "pause_all", "Pause everything, on all nodes", Role.OPERATOR,
         body=PauseWrite, answer=PauseChanged,
     )  # fmt: skip
     async def pause(self, request: Request) -> Response:
-        """No attempt starts later than two seconds after the answer. Planning stops; runs that are published are accepted and
-        wait; attempts under way go on, and callbacks are accepted. A pause that stands already stays as it is.
+        """No attempt starts later than two seconds after the response. Planning stops; published runs are accepted
+        and wait; running attempts continue, and callbacks are accepted. If everything is already paused, nothing
+        changes.
         """
         given = await read_object(request)
         return json_response(plain(await self._pauses.pause(given, by=params.actor(request))))
 
-    @call("POST", "/resume", "resume_all", "Let everything start again", Role.OPERATOR, answer=PauseChanged)
+    @call("POST", "/resume", "resume_all", "Resume everything", Role.OPERATOR, answer=PauseChanged)
     async def resume(self, request: Request) -> Response:
-        """What became due during the pause is late, as after a downtime: the misfire policy of each task decides about it."""
+        """What came due during the pause is late, as after downtime: the misfire policy of each task decides about
+        it.
+        """
         return json_response(plain(await self._pauses.resume(by=params.actor(request))))
 
 

@@ -111,7 +111,7 @@ class TasksDeleted(msgspec.Struct, frozen=True):
 
 
 class KeyLines(msgspec.Struct, frozen=True):
-    items: Annotated[list[KeyLine], meta("The keys behind which runs wait, the longest line first.")]
+    items: Annotated[list[KeyLine], meta("The keys that runs wait for, longest queue first.")]
 
 
 class TasksChanged(msgspec.Struct, frozen=True):
@@ -147,8 +147,8 @@ class TaskCalls:
         errors=("ALREADY_EXISTS",),
     )  # fmt: skip
     async def create(self, request: Request) -> Response:
-        """Give `schedule` or its short form `cron_expr`, not both; without either, the task runs on demand only. Every wrong
-        field is named in `details`, and fields that a task does not have are refused.
+        """Give `schedule` or its short form `cron_expr`, not both; without either, the task runs on demand only.
+        `details` names every wrong field; unknown fields are rejected.
         """
         given = await read_object(request, required=True)
         task = await self._tasks.create(given, by=params.actor(request))
@@ -162,7 +162,9 @@ class TaskCalls:
         errors=("ALREADY_EXISTS",),
     )  # fmt: skip
     async def create_many(self, request: Request) -> Response:
-        """All or nothing, answers in the order of the requests. Each problem is named by its place: `tasks[7].cron_expr`."""
+        """All or nothing, results in the order of the requests. Each problem is named by its place:
+        `tasks[7].cron_expr`.
+        """
         made = await self._tasks.create_many(*await _listed(request), by=params.actor(request))
         answer = [
             {"id": task.id, "name": task.name, "next_fire_at": rfc3339_or_none(task.next_fire_at)} for task in made
@@ -175,7 +177,9 @@ class TaskCalls:
         errors=("NOT_FOUND", *_CHANGED),
     )  # fmt: skip
     async def patch_many(self, request: Request) -> Response:
-        """All or nothing, answers in the order of the requests. Each names its task by `id`; what it leaves out stays."""
+        """All or nothing, results in the order of the requests. Each names its task by `id`; fields left out are
+        kept.
+        """
         changed = await self._tasks.change_many(*await _listed(request), by=params.actor(request))
         return json_response({"tasks": [{"id": task.id, "version": task.version} for task in changed]})
 
@@ -185,7 +189,7 @@ class TaskCalls:
         errors=("NOT_FOUND", "INVALID_STATE", "VERSION_CONFLICT"),
     )  # fmt: skip
     async def delete_many(self, request: Request) -> Response:
-        """All or nothing. Their history stays and their names become free. Waiting runs are canceled."""
+        """All or nothing. Their history is kept and their names become free. Waiting runs are canceled."""
         removal = params.read_query(request, Removal)
         named, problems = await _listed(request)
         deleted = await self._tasks.delete_many(named, removal, problems, by=params.actor(request))
@@ -200,14 +204,16 @@ class TaskCalls:
         return page_response(page.items, page, query.page, query.page_size)
 
     @call(
-        "POST", "/tasks/enable", "enable_tasks", "Enable every task that a filter finds", Role.OPERATOR, scope=ScopeRule.LIST,
+        "POST", "/tasks/enable", "enable_tasks", "Enable all tasks that match a"
+        " filter", Role.OPERATOR, scope=ScopeRule.LIST,
         body=BulkTasks, body_required=True, answer=TasksChanged,
     )  # fmt: skip
     async def enable_where(self, request: Request) -> Response:
         return await self._set_where(request, TaskStatus.ENABLED)
 
     @call(
-        "POST", "/tasks/disable", "disable_tasks", "Disable every task that a filter finds", Role.OPERATOR, scope=ScopeRule.LIST,
+        "POST", "/tasks/disable", "disable_tasks", "Disable all tasks that match a"
+        " filter", Role.OPERATOR, scope=ScopeRule.LIST,
         body=BulkTasks, body_required=True, answer=TasksChanged,
     )  # fmt: skip
     async def disable_where(self, request: Request) -> Response:
@@ -215,12 +221,13 @@ class TaskCalls:
 
     @call("GET", "/tasks/{id}", "get_task", "Read a task", Role.VIEWER, scope=ScopeRule.TASK, answer=ShownTask)
     async def get(self, request: Request) -> Response:
-        """Its `ETag` is its version, for `If-Match`. Secrets show as `"***"`; written back so, they stay as they are."""
+        """Its `ETag` is its version, for `If-Match`. Secrets are shown as `"***"`; writing that back keeps them."""
         task = await self._tasks.get(params.task_ref(request))
         return json_response(await self._tasks.show(task), headers={"etag": _etag(task.version)})
 
     @call(
-        "PUT", "/tasks/{id}", "replace_task", "Change a task: what is left out gets its default", Role.OPERATOR, scope=ScopeRule.TASK,
+        "PUT", "/tasks/{id}", "replace_task", "Replace a task: fields left out get their"
+        " defaults", Role.OPERATOR, scope=ScopeRule.TASK,
         body=TaskReplacement, body_required=True, most_bytes=MOST_BYTES, answer=TaskUpdated, errors=_CHANGED,
         versioned=True,
     )  # fmt: skip
@@ -228,12 +235,12 @@ class TaskCalls:
         return await self._change(request, partial=False)
 
     @call(
-        "PATCH", "/tasks/{id}", "patch_task", "Change a task: what is left out stays", Role.OPERATOR, scope=ScopeRule.TASK,
+        "PATCH", "/tasks/{id}", "patch_task", "Change some fields of a task", Role.OPERATOR, scope=ScopeRule.TASK,
         body=TaskPatch, body_required=True, most_bytes=MOST_BYTES, answer=TaskUpdated, errors=_CHANGED, versioned=True,
     )  # fmt: skip
     async def patch(self, request: Request) -> Response:
-        """`retry_policy`, `circuit`, `rate_limit` and `fanout` are changed field by field; any other field is replaced
-        whole. `null` sets a field to its default.
+        """`retry_policy`, `circuit`, `rate_limit` and `fanout` are changed field by field; any other field is
+        replaced as a whole. `null` sets a field to its default.
         """
         return await self._change(request, partial=True)
 
@@ -242,7 +249,7 @@ class TaskCalls:
         query=Removal, answer=Deleted, errors=("INVALID_STATE", "VERSION_CONFLICT"), versioned=True,
     )  # fmt: skip
     async def delete(self, request: Request) -> Response:
-        """Its history stays and its name becomes free. Waiting runs are canceled."""
+        """Its history is kept and its name becomes free. Waiting runs are canceled."""
         await self._tasks.delete(
             params.task_ref(request),
             params.read_query(request, Removal),
@@ -263,12 +270,12 @@ class TaskCalls:
         "POST",
         "/tasks/{id}/resume",
         "resume_task",
-        "Another word for enable",
+        "Same as enable",
         Role.OPERATOR,
         **_TURNED,
     )
     async def enable(self, request: Request) -> Response:
-        """The schedule goes on from now: what was missed while the task was off is not made up for."""
+        """The schedule continues from now: what was missed while the task was disabled is not made up."""
         await read_object(request)
         task = await self._tasks.enable(
             params.task_ref(request), by=params.actor(request), expect_version=params.expected_version(request)
@@ -287,13 +294,13 @@ class TaskCalls:
         "POST",
         "/tasks/{id}/pause",
         "pause_task",
-        "Another word for disable",
+        "Same as disable",
         Role.OPERATOR,
         **_PAUSED,
     )
     async def disable(self, request: Request) -> Response:
-        """The task has no further slot until it is enabled, or until the end that is given; runs under way finish. A task
-        that is disabled already keeps its status, and gets this reason and end in place of those that it had.
+        """The task has no more slots until it is enabled, or until the given end; running runs finish. If the task
+        is already disabled, this replaces its reason and its end.
         """
         task = await self._tasks.disable(
             params.task_ref(request),
@@ -305,7 +312,8 @@ class TaskCalls:
         return json_response({"status": task.status, **said})
 
     @call(
-        "POST", "/tasks/{id}/reset", "reset_task", "Let a task in ERROR or COMPLETED start afresh", Role.OPERATOR, scope=ScopeRule.TASK,
+        "POST", "/tasks/{id}/reset", "reset_task", "Reset a task in ERROR or"
+        " COMPLETED", Role.OPERATOR, scope=ScopeRule.TASK,
         answer=StatusOfTask,
     )  # fmt: skip
     async def reset(self, request: Request) -> Response:
@@ -317,8 +325,8 @@ class TaskCalls:
         body=SkipBody, answer=SkipAnswer,
     )  # fmt: skip
     async def skip(self, request: Request) -> Response:
-        """Each skipped slot becomes a SKIPPED run with the reason `operator`. 0 takes it back, -1 skips until it is taken
-        back.
+        """Each skipped slot becomes a SKIPPED run with the reason `operator`. 0 undoes it, -1 skips until it is
+        undone.
         """
         asked = await params.read_body(request, SkipBody)
         task = await self._tasks.skip(params.task_ref(request), asked.count, by=params.actor(request))
@@ -338,8 +346,8 @@ class TaskCalls:
         body=Trigger, most_bytes=MOST_BYTES, answer=Triggered, errors=("CONCURRENCY_LIMIT", "INVALID_STATE"),
     )  # fmt: skip
     async def trigger(self, request: Request) -> Response:
-        """A disabled task can be triggered too. Without a `key` it always makes a run; with one, `outcome` says whether it
-        did.
+        """A disabled task can be triggered too. Without a `key`, this always creates a run; with one, `outcome` says
+        whether it did.
         """
         ref = params.task_ref(request)
         given = await read_object(request)
@@ -362,7 +370,8 @@ class TaskCalls:
         return page_response([shown_run(run) for run in page.items], page, query.page, query.page_size)
 
     @call(
-        "GET", "/tasks/{id}/keys", "list_keys_of_task", "The keys of a task behind which runs wait", Role.VIEWER, scope=ScopeRule.TASK,
+        "GET", "/tasks/{id}/keys", "list_keys_of_task", "The keys of a task that runs wait"
+        " for", Role.VIEWER, scope=ScopeRule.TASK,
         answer=KeyLines,
     )  # fmt: skip
     async def keys(self, request: Request) -> Response:
@@ -418,13 +427,15 @@ class ApplyCalls:
         self._applying = Applying(services)
 
     @call(
-        "POST", "/tasks/apply", "apply_tasks", "Bring the tasks of one owner to what a file says", Role.OPERATOR, scope=ScopeRule.BODY,
+        "POST", "/tasks/apply", "apply_tasks", "Apply the tasks of a file for one"
+        " owner", Role.OPERATOR, scope=ScopeRule.BODY,
         body=Apply, body_required=True, most_bytes=MOST_BYTES, answer=Applied,
         errors=("ALREADY_EXISTS", "VERSION_CONFLICT"),
     )  # fmt: skip
     async def apply(self, request: Request) -> Response:
-        """Everything is checked before anything is written. A `version` in a task is the one that its writer saw; another
-        one is 412. A task of another owner is 409, unless `adopt`. `prune` deletes what the owner has and no longer names.
+        """Everything is checked before anything is written. If a task has a `version` that is no longer current, the
+        response is 412; if it belongs to another owner, 409, unless `adopt`. `prune` deletes the owner's tasks
+        that are no longer listed.
         """
         given = await read_object(request, required=True)
         asked = read(Apply, given)

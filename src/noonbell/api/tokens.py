@@ -29,13 +29,14 @@ class TokenCalls:
         self._access, self._mints = access, mints
 
     @call(
-        "POST", "/tokens", "create_token", "Make a token", Role.ADMIN,
+        "POST", "/tokens", "create_token", "Create a token", Role.ADMIN,
         status=201, body=TokenBody, body_required=True, answer=ShownToken, errors=("ALREADY_EXISTS",),
     )  # fmt: skip
     async def create(self, request: Request) -> Response:
-        """`token` is shown here, whole, and never again. `labels`, `queues` and `job_types` are its scope: it sees and
-        changes tasks that have all of them, and their runs; it sees nothing else. A worker's token needs its `queues`.
-        Refused (403) where the server asks for no token: `noonbell token create` makes the first one.
+        """`token` is shown here in full, and never again. `labels`, `queues` and `job_types` are its scope: it sees
+        and changes tasks that have all of them, and their runs; it sees nothing else. A worker's token needs its
+        `queues`. Rejected (403) if the server requires no token: create the first one with `noonbell token
+        create`.
         """
         if not self._mints:
             raise Forbidden(NOT_MINTED)
@@ -59,23 +60,23 @@ class TokenCalls:
 
     @call("DELETE", "/tokens/{token}", "revoke_token", "Revoke a token", Role.ADMIN, answer=TokenRevoked)
     async def revoke(self, request: Request) -> Response:
-        """Within five seconds no node accepts the token any more."""
+        """Within five seconds, every node rejects the token."""
         token = await self._access.revoke(params.piece(request, "token"))
         return json_response(TokenRevoked(token.name, True))
 
     @call("GET", "/audit", "audit_log", "Who changed what, newest first", Role.ADMIN, query=AuditList, answer=AuditPage)
     async def audit(self, request: Request) -> Response:
-        """Each entry's hash covers the one before it; `key` names the key that signed it, null: none."""
+        """Each entry's hash covers the one before it; `key` is the key that signed it, or null."""
         asked = params.read_query(request, AuditList)
         items = await self._access.log(asked.before or None, asked.limit, asked.actor or None)
         return json_response({"items": items, "next_before": items[-1]["id"] if len(items) == asked.limit else None})
 
     @call(
-        "GET", "/audit/check", "check_audit_log", "Whether the audit log is as it was written", Role.ADMIN,
+        "GET", "/audit/check", "check_audit_log", "Check that the audit log is intact", Role.ADMIN,
         query=AuditCheck, answer=AuditState,
     )  # fmt: skip
     async def check_audit(self, request: Request) -> Response:
-        """Looks at the newest entries, from `since` to `head`; `noonbell audit` looks at all.
+        """Checks the newest entries, from `since` to `head`; `noonbell audit` checks all of them.
 
         `key` signs new entries; null: there is none, and signatures are not checked.
         """

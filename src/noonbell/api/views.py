@@ -26,11 +26,11 @@ class ViewCalls:
         return json_response({"items": [plain(view) for view in found]})
 
     @call(
-        "PUT", "/views/{of}/{view}", "save_view", "Save a view, or replace it", Role.OPERATOR,
+        "PUT", "/views/{of}/{view}", "save_view", "Save or replace a view", Role.OPERATOR,
         body=ViewWrite, body_required=True, answer=SavedView, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def save(self, request: Request) -> Response:
-        """Everyone who sees the list finds it there."""
+        """Everyone who sees the list can use it."""
         given = await read_object(request, required=True)
         room, name = params.piece(request, "of"), params.piece(request, "view")
         return json_response(plain(await self._views.save(room, name, given, by=params.actor(request))))

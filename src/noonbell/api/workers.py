@@ -54,24 +54,24 @@ class WorkerCalls:
         return json_response(await self._workers.get(params.piece(request, "worker_id")))
 
     @call(
-        "PATCH", "/workers/{worker_id}", "change_worker", "Set how many runs a worker may hold", Role.OPERATOR,
+        "PATCH", "/workers/{worker_id}", "change_worker", "Set how many runs a worker may run at once", Role.OPERATOR,
         body=WorkerChange, body_required=True, answer=ShownWorker,
     )  # fmt: skip
     async def change(self, request: Request) -> Response:
-        """The worker learns its concurrency with its next heartbeat. At 0 it takes no more runs."""
+        """The worker learns its new concurrency with its next heartbeat. At 0 it takes no more runs."""
         given = await read_object(request, required=True)
         return json_response(await self._workers.change(params.piece(request, "worker_id"), given))
 
     @call(
-        "DELETE", "/workers/{worker_id}", "forget_worker", "Forget a lost worker", Role.OPERATOR,
+        "DELETE", "/workers/{worker_id}", "forget_worker", "Remove a lost worker", Role.OPERATOR,
         answer=WorkerForgotten, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def forget(self, request: Request) -> Response:
-        """A worker that is connected, or still holds runs, is 409. A worker that comes back registers itself again."""
+        """409 for a worker that is connected or still holds runs. A worker that comes back registers itself again."""
         return json_response(await self._workers.forget(params.piece(request, "worker_id")))
 
     @call(
-        "POST", "/workers/{worker_id}/drain", "drain_worker", "Let a worker take no more runs", Role.OPERATOR,
+        "POST", "/workers/{worker_id}/drain", "drain_worker", "Drain a worker", Role.OPERATOR,
         answer=WorkerStateSet,
     )  # fmt: skip
     async def drain(self, request: Request) -> Response:
@@ -79,17 +79,17 @@ class WorkerCalls:
         return await self._set(request, WorkerState.DRAINING)
 
     @call(
-        "POST", "/workers/{worker_id}/stop", "stop_worker", "Let a worker end", Role.OPERATOR,
+        "POST", "/workers/{worker_id}/stop", "stop_worker", "Stop a worker", Role.OPERATOR,
         answer=WorkerStateSet, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def stop(self, request: Request) -> Response:
-        """The worker takes no more runs, finishes what it can, hands back the rest, and exits. One inside `noonbell serve` is
-        409: drain it.
+        """The worker takes no more runs, finishes what it can, hands back the rest, and exits. 409 for one inside
+        `noonbell serve`: drain it instead.
         """
         return await self._set(request, WorkerState.STOPPING)
 
     @call(
-        "POST", "/workers/{worker_id}/resume", "resume_worker", "Let a worker take runs again", Role.OPERATOR,
+        "POST", "/workers/{worker_id}/resume", "resume_worker", "Resume a worker", Role.OPERATOR,
         answer=WorkerStateSet,
     )  # fmt: skip
     async def resume(self, request: Request) -> Response:
@@ -105,13 +105,13 @@ class ProtocolCalls:
         self._protocol, self._bounds = protocol, bounds
 
     @call(
-        "POST", "/workers/{worker_id}/claim", "claim_runs", "A worker asks for runs", Role.WORKER,
+        "POST", "/workers/{worker_id}/claim", "claim_runs", "Claim runs", Role.WORKER,
         body=ClaimBody, most_bytes=MOST_BYTES, answer=ShownClaim, errors=("ALREADY_EXISTS", "RATE_LIMITED"),
         is_audited=False,
     )  # fmt: skip
     async def claim(self, request: Request) -> Response:
-        """The answer comes at once if there is a run, else as soon as there is one, or without any after `wait_seconds`. The
-        first claim registers the worker. A connection that breaks while it waits loses nothing.
+        """Returns at once if there is a run, else as soon as there is one, or without any after `wait_seconds`. The
+        first claim registers the worker. Nothing is lost if the connection breaks while it waits.
         """
         # The worker may hang up while it waits: then nothing is claimed for it, or what was is handed back.
         worker_id, given = params.piece(request, "worker_id"), await read_object(request)
@@ -130,30 +130,33 @@ class ProtocolCalls:
                 await _let_go(claiming)
 
     @call(
-        "POST", "/workers/{worker_id}/heartbeat", "heartbeat", "A worker renews its leases and hears orders",
+        "POST", "/workers/{worker_id}/heartbeat", "heartbeat", "Renew leases, and receive orders",
         Role.WORKER, body=HeartbeatBody, most_bytes=MOST_BYTES, answer=ShownHeartbeat, is_counted=False,
         is_audited=False,
     )  # fmt: skip
     async def heartbeat(self, request: Request) -> Response:
-        """`cancel`: stop it; with a `lease_expires_at`, hand it back too. `lost`: another worker has it, or it is over."""
+        """`cancel`: stop the run; with a `lease_expires_at`, hand it back too. `lost`: another worker has it, or it
+        has ended.
+        """
         worker_id, given = params.piece(request, "worker_id"), await read_object(request)
         if (bounds := params.bounds(request)) is not None:
             await self._bounds.worker(bounds, worker_id)
         return json_response(await self._protocol.heartbeat(worker_id, given))
 
     @call(
-        "POST", "/runs/{run_id}/settle", "settle_run", "A worker says how an attempt ended", Role.WORKER,
+        "POST", "/runs/{run_id}/settle", "settle_run", "Report how an attempt ended", Role.WORKER,
         body=SettleBody, body_required=True, most_bytes=MOST_BYTES, answer=SettledRun, errors=("LEASE_LOST",),
         is_counted=False, is_audited=False,
     )  # fmt: skip
     async def settle(self, request: Request) -> Response:
-        """`fail` is final, `error` follows the retry policy, `release` hands the run back, not counted as an attempt.
-        Only the current token is accepted; an old one is LEASE_LOST, with the standing `status` in `details`.
+        """`fail` is final, `error` follows the retry policy, `release` hands the run back, without counting an
+        attempt. Only the current token is accepted; an old one is LEASE_LOST, with the current `status` in
+        `details`.
         """
         return json_response(await self._protocol.settle(*await self._told(request)))
 
     @call(
-        "POST", "/runs/{run_id}/progress", "report_progress", "A worker says how far it has come", Role.WORKER,
+        "POST", "/runs/{run_id}/progress", "report_progress", "Report progress", Role.WORKER,
         body=ProgressBody, body_required=True, answer=LeaseOrder, errors=("LEASE_LOST",), is_counted=False,
         is_audited=False,
     )  # fmt: skip
@@ -161,7 +164,7 @@ class ProtocolCalls:
         return json_response(await self._protocol.progress(*await self._told(request)))
 
     @call(
-        "POST", "/runs/{run_id}/log", "write_log", "A worker writes to the log of a run", Role.WORKER,
+        "POST", "/runs/{run_id}/log", "write_log", "Write to the log of a run", Role.WORKER,
         body=LogBody, body_required=True, most_bytes=MOST_BYTES, answer=LeaseOrder, errors=("LEASE_LOST",),
         is_counted=False, is_audited=False,
     )  # fmt: skip
@@ -170,7 +173,7 @@ class ProtocolCalls:
         return json_response(await self._protocol.log(*await self._told(request)))
 
     @call(
-        "POST", "/runs/{run_id}/extend", "extend_run", "A worker asks for more time", Role.WORKER,
+        "POST", "/runs/{run_id}/extend", "extend_run", "Extend the deadline of an attempt", Role.WORKER,
         body=ExtendBody, body_required=True, answer=LeaseOrder, errors=("LEASE_LOST",), is_counted=False,
         is_audited=False,
     )  # fmt: skip

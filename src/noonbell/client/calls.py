@@ -36,7 +36,7 @@ class ApiCalls:
 
     @api_call("POST", "/tasks/apply")
     def apply_tasks(self, **fields: Unpack[types.ApplyInput]) -> types.AppliedJson:
-        """Bring the tasks of one owner to what a file says"""
+        """Apply the tasks of a file for one owner"""
 
     @api_call("POST", "/tasks")
     def create_task(self, **fields: Unpack[types.TaskWriteInput]) -> types.TaskCreatedJson:
@@ -62,11 +62,11 @@ class ApiCalls:
 
     @api_call("POST", "/tasks/enable")
     def enable_tasks(self, **fields: Unpack[types.BulkTasksInput]) -> types.TasksChangedJson:
-        """Enable every task that a filter finds"""
+        """Enable all tasks that match a filter"""
 
     @api_call("POST", "/tasks/disable")
     def disable_tasks(self, **fields: Unpack[types.BulkTasksInput]) -> types.TasksChangedJson:
-        """Disable every task that a filter finds"""
+        """Disable all tasks that match a filter"""
 
     @api_call("GET", "/tasks/{id}")
     def get_task(self, task: int | str, /) -> types.TaskJson:
@@ -76,13 +76,13 @@ class ApiCalls:
     def replace_task(
         self, task: int | str, /, *, if_match: int | None = None, **fields: Unpack[types.TaskReplaceInput]
     ) -> types.TaskUpdatedJson:
-        """Change a task: what is left out gets its default"""
+        """Replace a task: fields left out get their defaults"""
 
     @api_call("PATCH", "/tasks/{id}")
     def patch_task(
         self, task: int | str, /, *, if_match: int | None = None, **fields: Unpack[types.TaskPatchInput]
     ) -> types.TaskUpdatedJson:
-        """Change a task: what is left out stays"""
+        """Change some fields of a task"""
 
     @api_call("DELETE", "/tasks/{id}")
     def delete_task(
@@ -96,7 +96,7 @@ class ApiCalls:
 
     @api_call("POST", "/tasks/{id}/resume")
     def resume_task(self, task: int | str, /, *, if_match: int | None = None) -> types.StatusOfTaskJson:
-        """Another word for enable"""
+        """Same as enable"""
 
     @api_call("POST", "/tasks/{id}/disable")
     def disable_task(
@@ -108,11 +108,11 @@ class ApiCalls:
     def pause_task(
         self, task: int | str, /, *, if_match: int | None = None, **fields: Unpack[types.TaskPauseWriteInput]
     ) -> types.TaskPausedJson:
-        """Another word for disable"""
+        """Same as disable"""
 
     @api_call("POST", "/tasks/{id}/reset")
     def reset_task(self, task: int | str, /) -> types.StatusOfTaskJson:
-        """Let a task in ERROR or COMPLETED start afresh"""
+        """Reset a task in ERROR or COMPLETED"""
 
     @api_call("POST", "/tasks/{id}/skip")
     def skip_slots(self, task: int | str, /, **fields: Unpack[types.SkipWriteInput]) -> types.SkipJson:
@@ -132,15 +132,15 @@ class ApiCalls:
 
     @api_call("GET", "/tasks/{id}/keys")
     def list_keys_of_task(self, task: int | str, /) -> types.KeyLinesJson:
-        """The keys of a task behind which runs wait"""
+        """The keys of a task that runs wait for"""
 
     @api_call("GET", "/tasks/{id}/slots")
     def list_slots(self, task: int | str, /, **fields: Unpack[types.SlotListInput]) -> types.SlotPageJson:
-        """The slots of a stretch, each with its outcome"""
+        """The slots of a time range, each with its outcome"""
 
     @api_call("GET", "/tasks/{id}/explain")
     def explain_task(self, task: int | str, /, **fields: Unpack[types.ExplainTaskInput]) -> types.ExplanationJson:
-        """Why it did, or didn't, run"""
+        """Why a task did or did not run"""
 
     @api_call("GET", "/timeline")
     def timeline(self, **fields: Unpack[types.TimelineListInput]) -> types.TimelineJson:
@@ -148,7 +148,7 @@ class ApiCalls:
 
     @api_call("POST", "/tasks/{id}/backfill")
     def backfill_task(self, task: int | str, /, **fields: Unpack[types.BackfillWriteInput]) -> types.BackfilledJson:
-        """Run a task for slots of the past"""
+        """Backfill a task"""
 
     @api_call("POST", "/tasks/{id}/clean")
     def clean_task(self, task: int | str, /, **fields: Unpack[types.CleanWriteInput]) -> types.CleanedJson:
@@ -158,7 +158,7 @@ class ApiCalls:
 
     @api_call("GET", "/runs/{run_id}/explain")
     def explain_run(self, run_id: int | str, /, **fields: Unpack[types.ExplainRunInput]) -> types.ExplanationJson:
-        """Why it ran as it did, or waits"""
+        """Why a run ended as it did, or what it waits for"""
 
     @api_call("GET", "/runs")
     def list_runs(self, **fields: Unpack[types.RunListInput]) -> types.RunPageJson:
@@ -166,7 +166,7 @@ class ApiCalls:
 
     @api_call("GET", "/runs/export")
     def export_runs(self, **fields: Unpack[types.RunExportInput]) -> str:
-        """All runs that a filter finds, as CSV or NDJSON"""
+        """All runs that match a filter, as CSV or NDJSON"""
 
     @api_call("POST", "/runs/batch")
     def publish_runs(self, **fields: Unpack[types.BatchWriteInput]) -> types.BatchAnswerJson:
@@ -174,15 +174,15 @@ class ApiCalls:
 
     @api_call("POST", "/runs/import")
     def import_runs(self, **fields: Unpack[types.RunRecordsInput]) -> types.HistoryImportedJson:
-        """Bring over final runs of another system"""
+        """Import final runs of another system"""
 
     @api_call("POST", "/runs/cancel")
     def cancel_runs(self, **fields: Unpack[types.BulkRunsInput]) -> types.RunsCanceledJson:
-        """Cancel every run that a filter finds"""
+        """Cancel all runs that match a filter"""
 
     @api_call("POST", "/runs/retry")
     def retry_runs(self, **fields: Unpack[types.BulkRunsInput]) -> types.RunsRetriedJson:
-        """Run again every run that a filter finds"""
+        """Retry all runs that match a filter"""
 
     @api_call("POST", "/runs/clean")
     def clean_runs(self, **fields: Unpack[types.CleanRunsWriteInput]) -> types.RunsCleanedJson:
@@ -198,7 +198,7 @@ class ApiCalls:
 
     @api_call("POST", "/runs/{run_id}/retry")
     def retry_run(self, run_id: int | str, /, **fields: Unpack[types.RetryWriteInput]) -> types.RetriedJson:
-        """Run again what has ended"""
+        """Retry a final run"""
 
     @api_call("GET", "/runs/{run_id}/graph")
     def get_graph(self, run_id: int | str, /) -> types.FlowGraphJson:
@@ -206,7 +206,7 @@ class ApiCalls:
 
     @api_call("POST", "/runs/{run_id}/promote")
     def promote_run(self, run_id: int | str, /) -> types.PromotedJson:
-        """Let a delayed or retrying run start now"""
+        """Start a delayed or retrying run now"""
 
     @api_call("GET", "/runs/{run_id}/attempts")
     def list_attempts(self, run_id: int | str, /, **fields: Unpack[types.AttemptListInput]) -> types.AttemptsJson:
@@ -244,7 +244,7 @@ class ApiCalls:
 
     @api_call("GET", "/stats/sla")
     def service_levels(self, **fields: Unpack[types.SlaListInput]) -> types.ServiceLevelsJson:
-        """How well tasks keep their service levels"""
+        """How well tasks meet their service levels"""
 
     # Callbacks
 
@@ -252,11 +252,11 @@ class ApiCalls:
     def callback(
         self, callback_token: int | str, /, **fields: Unpack[types.CallbackWriteInput]
     ) -> types.CallbackAnswerJson:
-        """A target says how a run ended"""
+        """Report how a run ended (for targets)"""
 
     @api_call("POST", "/callbacks")
     def callback_by_ids(self, **fields: Unpack[types.CallbackByIdsWriteInput]) -> types.CallbackAnswerJson:
-        """A target says how a run ended, without a token"""
+        """Report how a run ended, without a token (for targets)"""
 
     @api_call("GET", "/callbacks")
     def list_rejected_callbacks(self, **fields: Unpack[types.CallbackListInput]) -> types.CallbackRecordsJson:
@@ -270,7 +270,7 @@ class ApiCalls:
 
     @api_call("POST", "/bulk")
     def start_bulk(self, **fields: Unpack[types.BulkStartInput]) -> types.BulkOperationJson:
-        """Change all runs or tasks that a filter finds, on the server"""
+        """Change all runs or tasks that match a filter, on the server"""
 
     @api_call("GET", "/bulk/{bulk_id}")
     def get_bulk(self, bulk_id: int | str, /) -> types.BulkOperationJson:
@@ -278,7 +278,7 @@ class ApiCalls:
 
     @api_call("GET", "/bulk/{bulk_id}/skipped")
     def list_skipped(self, bulk_id: int | str, /, **fields: Unpack[types.SkippedListInput]) -> types.SkippedItemsJson:
-        """What a bulk operation has skipped, and why"""
+        """What a bulk operation skipped, and why"""
 
     @api_call("POST", "/bulk/{bulk_id}/cancel")
     def cancel_bulk(self, bulk_id: int | str, /) -> types.BulkOperationJson:
@@ -286,7 +286,7 @@ class ApiCalls:
 
     @api_call("POST", "/bulk/{bulk_id}/undo")
     def undo_bulk(self, bulk_id: int | str, /) -> types.BulkOperationJson:
-        """Take a bulk operation back"""
+        """Undo a bulk operation"""
 
     # Views
 
@@ -296,7 +296,7 @@ class ApiCalls:
 
     @api_call("PUT", "/views/{of}/{view}")
     def save_view(self, of: int | str, view: int | str, /, *, body: types.ViewWriteInput) -> types.SavedViewJson:
-        """Save a view, or replace it"""
+        """Save or replace a view"""
 
     @api_call("DELETE", "/views/{of}/{view}")
     def remove_view(self, of: int | str, view: int | str, /) -> types.DeletedJson:
@@ -310,7 +310,7 @@ class ApiCalls:
 
     @api_call("POST", "/calls/batch")
     def make_calls(self, **fields: Unpack[types.CallBatchWriteInput]) -> types.CallBatchAnswerJson:
-        """Make up to 10,000 calls in one transaction"""
+        """Create up to 10,000 calls in one transaction"""
 
     # Queues
 
@@ -328,15 +328,15 @@ class ApiCalls:
 
     @api_call("POST", "/queues/{name}/pause")
     def pause_queue(self, name: int | str, /) -> types.QueueJson:
-        """Let nothing start from a queue"""
+        """Pause a queue"""
 
     @api_call("POST", "/queues/{name}/resume")
     def resume_queue(self, name: int | str, /) -> types.QueueJson:
-        """Let runs start again"""
+        """Resume a queue"""
 
     @api_call("POST", "/queues/{name}/drain")
     def drain_queue(self, name: int | str, /) -> types.RunsCanceledJson:
-        """Cancel what waits on a queue"""
+        """Cancel the waiting runs of a queue"""
 
     @api_call("POST", "/queues/{name}/clean")
     def clean_queue(self, name: int | str, /, **fields: Unpack[types.CleanWriteInput]) -> types.CleanedJson:
@@ -344,7 +344,7 @@ class ApiCalls:
 
     @api_call("GET", "/queues/{name}/dead")
     def list_dead_runs(self, name: int | str, /, **fields: Unpack[types.DeadRunsInput]) -> types.RunPageJson:
-        """The runs of a queue that failed for good"""
+        """The dead-lettered runs of a queue"""
 
     @api_call("GET", "/queues/{name}/depth")
     def queue_depth(self, name: int | str, /, **fields: Unpack[types.SeriesListInput]) -> types.QueueDepthJson:
@@ -352,7 +352,7 @@ class ApiCalls:
 
     @api_call("POST", "/queues/{name}/redrive")
     def redrive_queue(self, name: int | str, /, **fields: Unpack[types.RedriveWriteInput]) -> types.RunsRetriedJson:
-        """Run again what failed for good"""
+        """Retry the dead-lettered runs of a queue"""
 
     # Calendars
 
@@ -368,7 +368,7 @@ class ApiCalls:
     def save_calendar(
         self, calendar: int | str, /, *, if_match: int | None = None, **fields: Unpack[types.CalendarWriteInput]
     ) -> types.CalendarSavedJson:
-        """Make a calendar, or replace it"""
+        """Create or replace a calendar"""
 
     @api_call("DELETE", "/calendars/{calendar}")
     def delete_calendar(self, calendar: int | str, /) -> types.CalendarJson:
@@ -407,51 +407,51 @@ class ApiCalls:
 
     @api_call("PATCH", "/workers/{worker_id}")
     def change_worker(self, worker_id: int | str, /, **fields: Unpack[types.WorkerChangeInput]) -> types.WorkerJson:
-        """Set how many runs a worker may hold"""
+        """Set how many runs a worker may run at once"""
 
     @api_call("DELETE", "/workers/{worker_id}")
     def forget_worker(self, worker_id: int | str, /) -> types.WorkerForgottenJson:
-        """Forget a lost worker"""
+        """Remove a lost worker"""
 
     @api_call("POST", "/workers/{worker_id}/drain")
     def drain_worker(self, worker_id: int | str, /) -> types.WorkerStateSetJson:
-        """Let a worker take no more runs"""
+        """Drain a worker"""
 
     @api_call("POST", "/workers/{worker_id}/stop")
     def stop_worker(self, worker_id: int | str, /) -> types.WorkerStateSetJson:
-        """Let a worker end"""
+        """Stop a worker"""
 
     @api_call("POST", "/workers/{worker_id}/resume")
     def resume_worker(self, worker_id: int | str, /) -> types.WorkerStateSetJson:
-        """Let a worker take runs again"""
+        """Resume a worker"""
 
     # Worker protocol
 
     @api_call("POST", "/workers/{worker_id}/claim")
     def claim_runs(self, worker_id: int | str, /, **fields: Unpack[types.ClaimWriteInput]) -> types.ClaimedJson:
-        """A worker asks for runs"""
+        """Claim runs"""
 
     @api_call("POST", "/workers/{worker_id}/heartbeat")
     def heartbeat(self, worker_id: int | str, /, **fields: Unpack[types.HeartbeatWriteInput]) -> types.HeartbeatJson:
-        """A worker renews its leases and hears orders"""
+        """Renew leases, and receive orders"""
 
     @api_call("POST", "/runs/{run_id}/settle")
     def settle_run(self, run_id: int | str, /, **fields: Unpack[types.SettleWriteInput]) -> types.SettledRunJson:
-        """A worker says how an attempt ended"""
+        """Report how an attempt ended"""
 
     @api_call("POST", "/runs/{run_id}/progress")
     def report_progress(
         self, run_id: int | str, /, **fields: Unpack[types.ProgressWriteInput]
     ) -> types.OrderAnswerJson:
-        """A worker says how far it has come"""
+        """Report progress"""
 
     @api_call("POST", "/runs/{run_id}/log")
     def write_log(self, run_id: int | str, /, **fields: Unpack[types.LogWriteInput]) -> types.OrderAnswerJson:
-        """A worker writes to the log of a run"""
+        """Write to the log of a run"""
 
     @api_call("POST", "/runs/{run_id}/extend")
     def extend_run(self, run_id: int | str, /, **fields: Unpack[types.ExtendWriteInput]) -> types.OrderAnswerJson:
-        """A worker asks for more time"""
+        """Extend the deadline of an attempt"""
 
     # Jobs
 
@@ -535,11 +535,11 @@ class ApiCalls:
 
     @api_call("POST", "/subscriptions")
     def create_subscription(self, **fields: Unpack[types.SubscriptionWriteInput]) -> types.SubscriptionJson:
-        """Make a subscription"""
+        """Create a subscription"""
 
     @api_call("GET", "/subscriptions/{subscription}")
     def subscription(self, subscription: int | str, /) -> types.SubscriptionJson:
-        """One subscription, and how far it is"""
+        """One subscription, with its position"""
 
     @api_call("PATCH", "/subscriptions/{subscription}")
     def change_subscription(
@@ -553,23 +553,23 @@ class ApiCalls:
 
     @api_call("POST", "/subscriptions/{subscription}/test")
     def test_subscription(self, subscription: int | str, /) -> types.SubscriptionTestedJson:
-        """Post a test event, now"""
+        """Post a test event"""
 
     @api_call("POST", "/subscriptions/{subscription}/replay")
     def replay_subscription(
         self, subscription: int | str, /, **fields: Unpack[types.SubscriptionMoveInput]
     ) -> types.SubscriptionJson:
-        """Go on at another place of the stream"""
+        """Continue at another position of the stream"""
 
     @api_call("GET", "/subscriptions/{subscription}/deliveries")
     def subscription_deliveries(
         self, subscription: int | str, /, **fields: Unpack[types.WebhookListInput]
     ) -> types.WebhookDeliveriesJson:
-        """What was sent, newest first"""
+        """The deliveries of a subscription, newest first"""
 
     @api_call("GET", "/subscriptions/{subscription}/deliveries/{delivery_id}")
     def subscription_delivery(self, subscription: int | str, delivery_id: int | str, /) -> types.WebhookDeliveryJson:
-        """One delivery, with its request and what was answered"""
+        """One delivery, with its request and response"""
 
     @api_call("POST", "/subscriptions/{subscription}/deliveries/{delivery_id}/replay")
     def replay_delivery(self, subscription: int | str, delivery_id: int | str, /) -> types.WebhookDeliveryJson:
@@ -579,7 +579,7 @@ class ApiCalls:
 
     @api_call("GET", "/alerts")
     def alerts(self) -> types.AlertsJson:
-        """What is wrong now"""
+        """Open alerts"""
 
     @api_call("POST", "/alerts/acknowledge")
     def acknowledge_alert(self, **fields: Unpack[types.AlertAcknowledgeInput]) -> types.AlertAcknowledgedJson:
@@ -591,7 +591,7 @@ class ApiCalls:
 
     @api_call("GET", "/alerts/mutes")
     def alert_mutes(self) -> types.AlertMutesJson:
-        """Which alerts are muted"""
+        """List mutes"""
 
     @api_call("POST", "/alerts/mutes")
     def mute_alerts(self, **fields: Unpack[types.AlertMuteWriteInput]) -> types.AlertMuteJson:
@@ -607,7 +607,7 @@ class ApiCalls:
 
     @api_call("POST", "/alerts/rules")
     def create_alert_rule(self, **fields: Unpack[types.AlertRuleWriteInput]) -> types.AlertRuleJson:
-        """Make a rule"""
+        """Create a rule"""
 
     @api_call("GET", "/alerts/rules/{rule}")
     def alert_rule(self, rule: int | str, /) -> types.AlertRuleJson:
@@ -621,7 +621,7 @@ class ApiCalls:
 
     @api_call("DELETE", "/alerts/rules/{rule}")
     def remove_alert_rule(self, rule: int | str, /) -> types.DeletedJson:
-        """Remove a rule, and what it remembers"""
+        """Delete a rule, and its state"""
 
     @api_call("GET", "/alerts/channels")
     def alert_channels(self) -> types.AlertChannelsJson:
@@ -629,7 +629,7 @@ class ApiCalls:
 
     @api_call("POST", "/alerts/channels")
     def create_alert_channel(self, **fields: Unpack[types.AlertChannelWriteInput]) -> types.AlertChannelJson:
-        """Make a channel"""
+        """Create a channel"""
 
     @api_call("GET", "/alerts/channels/{channel}")
     def alert_channel(self, channel: int | str, /) -> types.AlertChannelJson:
@@ -643,21 +643,21 @@ class ApiCalls:
 
     @api_call("DELETE", "/alerts/channels/{channel}")
     def remove_alert_channel(self, channel: int | str, /) -> types.DeletedJson:
-        """Remove a channel"""
+        """Delete a channel"""
 
     @api_call("POST", "/alerts/channels/{channel}/test")
     def test_alert_channel(self, channel: int | str, /) -> types.AlertTestedJson:
-        """Send a test to a channel, now"""
+        """Send a test message to a channel"""
 
     @api_call("GET", "/alerts/deliveries")
     def alert_deliveries(self, **fields: Unpack[types.DeliveryListInput]) -> types.AlertDeliveriesJson:
-        """What was sent, and what came of it"""
+        """The notifications that were sent, and their results"""
 
     # Access
 
     @api_call("POST", "/tokens")
     def create_token(self, **fields: Unpack[types.TokenWriteInput]) -> types.TokenJson:
-        """Make a token"""
+        """Create a token"""
 
     @api_call("GET", "/tokens")
     def list_tokens(self) -> types.TokenListJson:
@@ -673,7 +673,7 @@ class ApiCalls:
 
     @api_call("GET", "/audit/check")
     def check_audit_log(self, **fields: Unpack[types.AuditCheckInput]) -> types.AuditStateJson:
-        """Whether the audit log is as it was written"""
+        """Check that the audit log is intact"""
 
     # System
 
@@ -683,15 +683,15 @@ class ApiCalls:
 
     @api_call("POST", "/pause")
     def pause_all(self, **fields: Unpack[types.PauseWriteInput]) -> types.PauseChangedJson:
-        """Let nothing start, on any node"""
+        """Pause everything, on all nodes"""
 
     @api_call("POST", "/resume")
     def resume_all(self) -> types.PauseChangedJson:
-        """Let everything start again"""
+        """Resume everything"""
 
     @api_call("GET", "/healthz")
     def healthz(self) -> str:
-        """Whether the service is well: `ok`, or 503"""
+        """Whether the service is healthy: `ok`, or 503"""
 
     @api_call("GET", "/version")
     def version(self) -> str:

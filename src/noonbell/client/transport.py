@@ -198,7 +198,7 @@ class Transport:
             )
         is_garbled = isinstance(problem, http.client.BadStatusLine) and not isinstance(problem, ConnectionError)
         if is_garbled and self._parts.scheme == "http":
-            message = f"what listens at {here} does not answer as HTTP; is it https://{self._parts.netloc}?"
+            message = f"what listens at {here} does not speak HTTP; is it https://{self._parts.netloc}?"
             return self._wrong_address(errors.StoreUnavailable, message)
         if isinstance(problem, http.client.RemoteDisconnected):
             message = f"what listens at {here} closed the connection without an answer; is it a Noonbell server?"
@@ -220,7 +220,7 @@ class Transport:
         if answer.status < 400 and kind != "text/html":
             return value
         if not isinstance(value, dict) or "code" not in value:
-            message = f"the server answered {answer.status}, and not as Noonbell does; is the address right?"
+            message = f"the server returned {answer.status}, but not as Noonbell does; check the address"
             raise self._wrong_address(errors.StoreUnavailable, message)
         details = value.get("details")
         raise _KINDS.get(value["code"], NoonbellError)(
