@@ -224,7 +224,7 @@ def _listener(settings: Settings, say: Say, *, any_port: bool) -> socket.socket:
             raise
     server = settings.server
     listener = listen(replace(settings, server=replace(server, port=0)))
-    say(f"port {server.port} is taken: the demo listens on {listener.getsockname()[1]}")
+    say(f"port {server.port} is in use: the demo listens on {listener.getsockname()[1]}")
     return listener
 
 
@@ -259,13 +259,11 @@ async def _fill(settings: Settings, url: str, *, yes: bool, say: Say, progress: 
                 return
             problem = await _in_the_way(services)
             if problem is not None and not yes:
-                raise InvalidState(f"{problem}; name another store, or add the tasks without a history: --yes")
+                raise InvalidState(f"{problem}; use another store, or add the tasks without history: --yes")
             if problem is not None:
                 await reconcile(services, OWNER, declared(url), by=OWNER)
                 await services.tasks.disable(PAUSED, by=OWNER)
-                say(
-                    "added the tasks, without a history: that would have to be told in the past of a store that is in use"
-                )
+                say("added the tasks, without history: the past of a store that is in use is not changed")
                 return
     say(f"filling {path or 'the store'} with {DAYS} days of history")
     memory = MemoryStore(clock := _week_ago())
@@ -293,7 +291,7 @@ async def _in_the_way(services: Services) -> str | None:
     """Why no past may be told in this store."""
     others = [task for task in await _tasks(services.store) if task.spec.labels.get(LABEL[0]) != LABEL[1]]
     if others:
-        return f"the store has {counted(len(others), 'task')} that the demo did not make"
+        return f"the store has {counted(len(others), 'task')} that the demo did not create"
     if any(worker.state is not WorkerState.LOST for worker in await services.store.workers()):
         return "a server or a worker is running on the store"
     return None
@@ -315,7 +313,7 @@ def _week_ago(clock: Clock | None = None) -> ManualClock:
 
 def _where(settings: Settings, address: str) -> list[str]:
     return [
-        f"Noonbell {__version__} shows its demo. Ctrl-C ends it.",
+        f"Noonbell {__version__} is running its demo. Ctrl-C stops it.",
         f"  dashboard  {address}/",
         f"  API        {address}/api/v1/tasks?label={LABEL[0]}={LABEL[1]}, described at {address}/docs",
         f"  store      {store_in_words(settings.store.url)}",
@@ -419,7 +417,7 @@ class _Targets:
         does = act(name, slot, _number(headers.get("x-noonbell-attempt", "")))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._is_over.wait(), does.seconds)
-            await answer(send, 503, {"error": "the demo is over"})
+            await answer(send, 503, {"error": "the demo has ended"})
             return
         await answer(send, does.status, {"task": name, "took": round(does.seconds, 3)})
         callback = headers.get("x-callback-url")

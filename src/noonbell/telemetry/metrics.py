@@ -121,7 +121,7 @@ class Metrics:
         self.task_total = Untyped(
             "cronjob_task_total", "Tasks that are not deleted, by status.", ("status",), registry=self.registry
         )
-        self.run_total = self._counter("cronjob_run", "Runs that came to their end here, by final status.", ("status",))
+        self.run_total = self._counter("cronjob_run", "Runs that ended on this node, by final status.", ("status",))
         self.runs_total = self._counter("runs", "The same as cronjob_run_total.", ("status",))
         self.run_duration = PerTask(
             self._histogram(
@@ -140,7 +140,7 @@ class Metrics:
         )
         self.http_requests = self._counter(
             "cronjob_http_request",
-            "Calls to targets, by method and status code, or by what went wrong where there was no answer.",
+            "Calls to targets, by method and status code, or by what went wrong if there was no response.",
             ("method", "code"),
         )
         self.callback_pending = self._gauge("cronjob_callback_pending", "Runs that wait for their callback.")
@@ -148,12 +148,12 @@ class Metrics:
             "cronjob_scheduler_scan_latency", "How long a planning pass took, in seconds.", buckets=_STORE_SECONDS
         )
         self.overlap_skipped = self._counter(
-            "task_overlap_skipped", "Slots skipped because the previous round was not over."
+            "task_overlap_skipped", "Slots skipped because the previous run had not ended."
         )
         self.concurrency_skipped = self._counter(
-            "concurrency_skipped", "Runs turned away because the task was at its limit."
+            "concurrency_skipped", "Runs rejected because the task was at its limit."
         )
-        self.failure_retries = self._counter("task_failure_retry", "Rounds started by failure_action RETRY.")
+        self.failure_retries = self._counter("task_failure_retry", "Runs started by failure_action RETRY.")
         self.timeouts = self._counter("task_timeout", "Attempts that ran past their timeout.")
 
     def _name_runs_and_queues(self) -> None:
@@ -162,21 +162,21 @@ class Metrics:
             "From when a slot's run is due to the claim of its first attempt.",
             buckets=_LAG_SECONDS,
         )
-        self.executing = self._gauge("noonbell_runs_executing", "Runs that this node holds a lease of.")
+        self.executing = self._gauge("noonbell_runs_executing", "Runs that this node holds a lease for.")
         self.flow_steps = self._counter(
-            "noonbell_flow_steps", "Runs of steps of flows that came to their end here, by final status.", ("status",)
+            "noonbell_flow_steps", "Runs of flow steps that ended on this node, by final status.", ("status",)
         )
         self.lease_losses = self._counter(
             "noonbell_lease_losses",
-            "Leases that ran out: found by this node's sweep, or told to this node's worker.",
+            "Leases that expired: found by this node's sweep, or reported to this node's worker.",
             ("found_by",),
         )
         self.callbacks = self._counter(
-            "noonbell_callbacks", "Callbacks that came in here: RECEIVED or IGNORED.", ("status",)
+            "noonbell_callbacks", "Callbacks that this node received: RECEIVED or IGNORED.", ("status",)
         )
         self.queue_depth = self._gauge(
             "noonbell_queue_depth",
-            "Runs on a queue that are not final; held: those of the waiting whose key is full.",
+            "Runs in a queue that are not final; held: waiting runs whose key is full.",
             ("queue", "state"),
         )
         self.queue_age = self._gauge(
@@ -184,44 +184,45 @@ class Metrics:
         )
         self.queue_unserved = self._gauge(
             "noonbell_queue_unserved",
-            "Due runs, among the first in line, that no living worker could take, by what they all lack.",
+            "Due runs, among the first in the queue, that no connected worker can take, by what the workers lack.",
             ("queue", "lack"),
         )
         self.day_runs = self._gauge(
             "noonbell_runs_ended_24h",
-            "Runs of all nodes that ended within the last 24 hours, by status, as the overview counts them.",
+            "Runs of all nodes that ended within the last 24 hours, by status, as in the overview.",
             ("status",),
         )
         self.day_times = self._gauge(
             "noonbell_run_times_24h_seconds",
-            "Percentiles over the runs of all nodes that ended within the last 24 hours, as the overview tells them.",
+            "Percentiles over the runs of all nodes that ended within the last 24 hours, as in the overview.",
             ("time", "percentile"),
         )
         self.workers = self._gauge("noonbell_workers", "Workers, by state.", ("state",))
         self.followed = self._counter(
             "noonbell_followed",
-            "Runs of tasks that run after others: made, skipped by a policy, or skipped because an upstream was missing.",
+            "Runs of tasks that run after others: created, skipped by a policy, or skipped because an upstream was missing.",
             ("outcome",),
         )
         self.sla_breaches = self._counter(
-            "noonbell_sla_breaches", "Breaches of service levels of runs that this node told of, or foresaw.", ("kind",)
+            "noonbell_sla_breaches", "Breaches of runs' service levels that this node reported, or expected.", ("kind",)
         )
-        self.bulk = self._gauge("noonbell_bulk_operations", "Bulk operations that are not over.")
-        self.paused = self._gauge("noonbell_paused", "1 while everything is paused: nothing starts, on any node.")
-        self.joins_open = self._gauge("noonbell_joins_open", "Tasks' waits for the other tasks that they run after.")
+        self.bulk = self._gauge("noonbell_bulk_operations", "Bulk operations that have not ended.")
+        self.paused = self._gauge("noonbell_paused", "1 while everything is paused: no run starts on any node.")
+        self.joins_open = self._gauge("noonbell_joins_open", "Waits of tasks for the tasks that they run after.")
         self.keys_full = self._gauge(
-            "noonbell_keys_full", "Keys of which as many runs as may be are under way, and more wait."
+            "noonbell_keys_full", "Keys at their limit of running runs, with more runs waiting."
         )
         self.key_waiting = self._gauge("noonbell_key_waiting_runs", "Runs that wait because their key is full.")
 
     def _name_the_store(self, pool_size: int) -> None:
         self.store_latency = self._histogram(
-            "noonbell_store_latency_seconds", "How long the store took, by call.", ("call",), buckets=_STORE_SECONDS
+            "noonbell_store_latency_seconds",
+            "Duration of calls to the store, by call.",
+            ("call",),
+            buckets=_STORE_SECONDS,
         )
-        self.store_errors = self._counter(
-            "noonbell_store_errors", "Calls that the store did not answer, by call.", ("call",)
-        )
-        self.store_up = self._gauge("noonbell_store_up", "1 if the store answered when last asked.")
+        self.store_errors = self._counter("noonbell_store_errors", "Failed calls to the store, by call.", ("call",))
+        self.store_up = self._gauge("noonbell_store_up", "1 if the store responded to the last call.")
         self.clock_steps = self._counter(
             "noonbell_store_clock_steps",
             "Times that this node saw the store's clock set by more than 2 s.",
@@ -230,8 +231,8 @@ class Metrics:
         self.store_returns = self._counter(
             "noonbell_store_returns", "Times that this node noticed that the store went back to an earlier state."
         )
-        self.pool_used = self._gauge("noonbell_store_pool_used", "Calls to the store under way.")
-        self.pool_size = self._gauge("noonbell_store_pool_size", "Connections to the store at most; 0 without a pool.")
+        self.pool_used = self._gauge("noonbell_store_pool_used", "Calls to the store in progress.")
+        self.pool_size = self._gauge("noonbell_store_pool_size", "Maximum connections to the store; 0 without a pool.")
         self.pool_size.set(pool_size)
 
     def _name_the_process(self) -> None:
@@ -240,11 +241,11 @@ class Metrics:
         )
         self.event_listeners = self._gauge("noonbell_event_listeners", "Listeners of the event stream on this node.")
         self.event_cuts = self._counter(
-            "noonbell_event_listeners_cut", "Listeners that were cut because they did not keep up."
+            "noonbell_event_listeners_cut", "Listeners that were disconnected because they did not keep up."
         )
         self.alert_deliveries = self._counter(
             "noonbell_alert_deliveries",
-            "Attempts to bring a notice to a channel, by outcome: delivered, retried, failed or skipped.",
+            "Attempts to deliver a notification to a channel, by outcome: delivered, retried, failed or skipped.",
             ("outcome",),
         )
         self.webhook_deliveries = self._counter(
@@ -253,16 +254,16 @@ class Metrics:
             ("subscription", "outcome"),
         )
         self.webhook_pending = self._gauge(
-            "noonbell_webhook_pending", "Deliveries of a subscription that wait to be tried again.", ("subscription",)
+            "noonbell_webhook_pending", "Deliveries of a subscription that wait for a retry.", ("subscription",)
         )
         self.webhook_behind = self._gauge(
             "noonbell_webhook_behind",
-            "Entries of the log of events that a subscription has not read yet.",
+            "Entries of the event log that a subscription has not read yet.",
             ("subscription",),
         )
         self.loop_stalls = self._histogram(
             "noonbell_loop_stall_seconds",
-            "How long the event loop stood still, each time that it did so for more than 0.25 s.",
+            "How long the event loop stalled, for each stall of more than 0.25 s.",
             buckets=_STALL_SECONDS,
         )
 

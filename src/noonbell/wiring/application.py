@@ -150,7 +150,7 @@ def listen(settings: Settings) -> socket.socket:
         # Accepted sockets inherit it. Without it an answer waits for the caller's delayed acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except socket.gaierror:
-        raise SettingsError.field("server.host", f"is {server.host!r}, which names no address here") from None
+        raise SettingsError.field("server.host", f"is {server.host!r}, which does not resolve to an address") from None
     except OSError as error:
         raise _cannot_listen(server, error) from None
     return listener
@@ -160,14 +160,14 @@ def _cannot_listen(server: ServerSettings, error: OSError) -> Exception:
     place = f"{server.host}:{server.port}"
     if error.errno == errno.EADDRINUSE:
         return AlreadyExists(
-            f"cannot listen on {place}: the port is taken; choose another with --port, or stop what listens there"
+            f"cannot listen on {place}: the port is in use; choose another with --port, or stop what listens there"
         )
     if error.errno in (errno.EACCES, errno.EPERM):
         return SettingsError.field(
-            "server.port", f"is {server.port}, which this user may not listen on; take 1024 or more"
+            "server.port", f"is {server.port}, which this user may not listen on; use 1024 or more"
         )
     if error.errno == errno.EADDRNOTAVAIL:
-        return SettingsError.field("server.host", f"is {server.host!r}, which is no address of this machine")
+        return SettingsError.field("server.host", f"is {server.host!r}, which is not an address of this machine")
     return SettingsError.field("server", f"cannot listen on {place}: {error.strerror}")
 
 
@@ -245,8 +245,8 @@ def warn(settings: Settings) -> None:
     """Of what is allowed, but probably not what was meant."""
     if not asks_for_tokens(settings) and not is_loopback(settings.server.host):
         log.warning(
-            "auth.enabled is false and server.host is %s: everyone who reaches the port may do anything;"
-            " noonbell token create makes one, and auth.enabled: true asks for it",
+            "auth.enabled is false and server.host is %s: anyone who can reach the port can do anything;"
+            " create one with noonbell token create, and set auth.enabled to true",
             settings.server.host,
         )
     if settings.callback.base_url is None and not is_loopback(settings.server.host):

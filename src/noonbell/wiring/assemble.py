@@ -137,7 +137,7 @@ class Judge:
         if not spec.secret:
             return ""
         if proof is None or signing.SIGNATURE not in proof.headers:
-            return "it is not signed, and callback.require_signature asks for it" if self.must_be_signed else ""
+            return "it is not signed, but callback.require_signature requires it" if self.must_be_signed else ""
         try:
             secret = opened(spec, self.sealer).secret or ""
             return signing.objection(secret, proof.headers, proof.body, now // SECOND)

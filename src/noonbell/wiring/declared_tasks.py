@@ -79,7 +79,7 @@ async def _jobs(services: Services, settings: Settings) -> list[Fields]:
             problems.update({f"{place}.{key}": str(text) for key, text in error.details.items()})
             continue
         if fields["name"] in names:
-            problems[f"{place}.job_name"] = f"is {name!r} a second time; names are unique, those of tasks included"
+            problems[f"{place}.job_name"] = f"is {name!r} a second time; names must be unique, including those of tasks"
         names.add(fields["name"])
         found.append(fields if settings.jobs.enabled else {**fields, "status": TaskStatus.DISABLED})
     if problems:
@@ -94,7 +94,7 @@ def _tell(owner: str, report: declaring.ReconcileReport) -> None:
         log.info("%s: %s created, %d changed", owner, counted(len(report.created), "task"), len(report.changed))
     for name, other in report.foreign.items():
         log.warning(
-            "%s declares task %r, which belongs to %s and is left as it is; rename one of them, or set its managed_by"
+            "%s declares task %r, which belongs to %s and is not changed; rename one of them, or set its managed_by"
             " to %s",
             *(owner, name, other, owner),
         )
@@ -124,5 +124,5 @@ def load_app(location: str, field: str = "--app") -> App:
             field, f"is {location!r}, which cannot be imported: {type(error).__name__}: {error}"
         ) from None
     if not isinstance(app, App):
-        raise SettingsError.field(field, f"is {location!r}, which is no App but {app!r}")
+        raise SettingsError.field(field, f"is {location!r}, which is not an App but {app!r}")
     return app

@@ -87,11 +87,11 @@ async def _beside(
 def _where(address: str, targets: str, settings: Settings, app: App | None) -> list[str]:
     names = ", ".join(app.jobs) if app is not None else "sample-echo, sample-async"
     return [
-        f"Noonbell {__version__} is ready. Ctrl-C ends it.",
+        f"Noonbell {__version__} is ready. Ctrl-C stops it.",
         f"  dashboard  {address}/",
         f"  API        {address}/api/v1, described at {address}/docs",
         f"  tasks      {names or 'none yet'}",
-        f"  echo       {targets}/echo answers with what it was sent",
+        f"  echo       {targets}/echo returns what it was sent",
         f"  async      {targets}/async accepts, and calls back after {CALLS_BACK_IN:g} s",
         f"  store      {store_in_words(settings.store.url)}",
         *commands_line(address),
@@ -332,7 +332,7 @@ class _Watch:
             code = self._until_changed(folders, before)
             if self._stopping or not folders:
                 return self._ended(code)
-            _announce("a file has changed; starting anew" if code == _CHANGED else "waiting for a change")
+            _announce("a file has changed; restarting" if code == _CHANGED else "waiting for a change")
             if code != _CHANGED:
                 self._wait_for_change(folders, before)
                 if self._stopping:

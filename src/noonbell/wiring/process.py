@@ -65,9 +65,7 @@ class Stop:
         if self._first_at is not None and now - self._first_at < _ONE_WISH:
             return
         if self.wanted.is_set():
-            log.warning(
-                "%s again: stopping at once; what was under way is taken up when its lease runs out", number.name
-            )
+            log.warning("%s again: stopping at once; running work is taken over when its lease expires", number.name)
             logging.shutdown()
             os._exit(EXIT_AT_ONCE)
         log.info("%s", number.name)
@@ -81,6 +79,8 @@ def end_process_if(left: int) -> None:
     Their leases are not renewed any more. A process that waited for them would still work when others begin.
     """
     if left:
-        log.warning("%d runs do not stop: the process ends; they are taken up when their leases run out", left)
+        log.warning(
+            "%d runs do not stop: the process exits; other workers take them over when their leases expire", left
+        )
         logging.shutdown()
         os._exit(EXIT_LEFT_RUNS)

@@ -98,7 +98,8 @@ async def serve(
                 if api and asks_for_tokens(settings) and not await parts.access.tokens():
                     at = shlex.quote(shown_store_address(settings.store.url))
                     log.warning(
-                        "there is no token yet; make one: noonbell token create --role admin --name NAME --store %s", at
+                        "there is no token yet; create one: noonbell token create --role admin --name NAME --store %s",
+                        at,
                     )
                 if scheduler and settings.scheduler.misfire_on_start == "skip":
                     await _forget_downtime(parts.services.store, settings.scheduler.batch_limit)
@@ -117,10 +118,12 @@ def _running(node: Node) -> int:
 def _say_stopping(node: Node, graceful_timeout: float) -> None:
     count = _running(node)
     if not count:
-        log.info("stopping: no run is under way")
+        log.info("stopping: no runs are running")
         return
     runs = "1 run that is" if count == 1 else f"{count} runs that are"
-    log.info("stopping: %s under way may take %g s; a second Ctrl-C or signal ends at once", runs, graceful_timeout)
+    log.info(
+        "stopping: %s still running may take %g s; a second Ctrl-C or signal stops at once", runs, graceful_timeout
+    )
 
 
 async def _begin_signing(parts: NodeParts) -> None:
@@ -169,7 +172,7 @@ async def _write_last_head(parts: NodeParts) -> None:
         async with asyncio.timeout(_LAST_HEAD):
             await parts.audit_watch.tick()
     except (NoonbellError, TimeoutError) as error:
-        log.warning("the head of the audit log is not known: %s", str(error) or "the store did not answer")
+        log.warning("the head of the audit log is unknown: %s", str(error) or "the store did not answer")
 
 
 def _where(store: str, listener: socket.socket | None, settings: Settings) -> str:
