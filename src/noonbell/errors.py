@@ -16,7 +16,7 @@ NoonbellError                 INTERNAL
 ├── VersionConflict           VERSION_CONFLICT    another caller changed it first
 ├── PayloadTooLarge           PAYLOAD_TOO_LARGE
 ├── RateLimited               RATE_LIMITED
-└── StoreUnavailable          UNAVAILABLE         the store does not answer; trying again may help
+└── StoreUnavailable          UNAVAILABLE         the store is not responding; trying again may help
     └── SchemaMismatch        UNAVAILABLE         the store's schema is not the one this code speaks
         └── StoreMoved        UNAVAILABLE         the store was moved to another address, or a move has not finished
 

@@ -74,7 +74,7 @@ def _thread() -> ThreadPoolExecutor:
 def decode(body: bytes, what: str = "the body ") -> Any:
     """InvalidJson if it is none or nested too deep, PayloadTooLarge if it has too many values. `what` begins the message."""
     if _has_too_many_values(body):
-        raise PayloadTooLarge(f"{what}has more than the {MOST_VALUES} values that are taken")
+        raise PayloadTooLarge(f"{what}has more than the {MOST_VALUES} values that are allowed")
     try:
         value = _decode(body)
     except msgspec.MsgspecError as error:

@@ -128,8 +128,8 @@ class Sealer:
             return key.open(sealed)
         except ValueError:
             raise InvalidState(
-                f"a secret is not what key {key.id!r} sealed: another key has that name, or it was changed;"
-                " write the value anew"
+                f"a secret cannot be decrypted with key {key.id!r}: another key has that name, or the secret was"
+                " changed; enter the value again"
             ) from None
 
 
@@ -174,13 +174,14 @@ def read_keys(text: bytes) -> list[SealingKey]:
         if _KEY_ID.fullmatch(key_id) is None or len(material) != _KEY_BYTES:
             raise SettingsError.field(
                 SETTING,
-                f"has a line {number} that is not ID:BASE64 of {_KEY_BYTES} bytes; `noonbell secrets key` makes one",
+                f"has a line {number} that is not ID:BASE64 of {_KEY_BYTES} bytes; create one with `noonbell secrets"
+                " key`",
             )
         if key_id in materials:
             raise SettingsError.field(SETTING, f"names key {key_id!r} a second time in line {number}")
         materials[key_id] = material
     if not materials:
-        raise SettingsError.field(SETTING, "names a file without a key; `noonbell secrets key` makes one")
+        raise SettingsError.field(SETTING, "names a file without a key; create one with `noonbell secrets key`")
     return [SealingKey(key_id, material) for key_id, material in materials.items()]
 
 

@@ -36,7 +36,7 @@ class _Loader(_PARSER):  # type: ignore[misc, valid-type]
         for key_node, _ in node.value:
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
             if key is not None and key != "<<" and key in seen:
-                raise ValueError(f"line {key_node.start_mark.line + 1}: {key!r} stands here twice; keep one")
+                raise ValueError(f"line {key_node.start_mark.line + 1}: {key!r} is given twice; keep one")
             seen.add(key)
             if key_node.tag == _BOOL:
                 key_node.tag = _TEXT  # a key is a text, as in JSON: `on` is the name of a field
@@ -81,7 +81,7 @@ def to_json(text: str) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, RecursionError):
-        raise ValueError("has a value that JSON cannot write") from None
+        raise ValueError("has a value that JSON cannot represent") from None
 
 
 def _documents(text: str) -> Iterator[Any]:

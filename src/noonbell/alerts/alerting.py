@@ -371,7 +371,9 @@ class DeliverySender:
         try:
             await self._attempt(delivery)
         except StoreUnavailable as error:
-            logger.warning("delivery %d is not written down: %s; it may come twice", delivery.id, error.message)
+            logger.warning(
+                "delivery %d could not be recorded: %s; it may be delivered twice", delivery.id, error.message
+            )
         except Exception:
             logger.exception("delivery %d failed", delivery.id)
 

@@ -38,7 +38,7 @@ OF_SOME_KINDS: Final = ("url", "secret", "headers", "to", "sender")
 
 _SHOWN: Final = 1_000
 """Characters of a problem that are kept."""
-_SEALED: Final = "is sealed, and no key of secrets.key_file opens it; expected the value itself"
+_SEALED: Final = "is encrypted, and no key in secrets.key_file decrypts it; expected the value itself"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}", re.ASCII)
 
 
@@ -71,7 +71,7 @@ class ChannelChange(ChannelBody, frozen=True, kw_only=True):
     component: ClassVar[str] = "AlertChannelChange"
     example: ClassVar[dict[str, Any]] = {"url": "https://hooks.example.com/noonbell"}
 
-    name: Annotated[str, meta("As the path says.", read_only=True, default=None)] = ""
+    name: Annotated[str, meta("The name in the path.", read_only=True, default=None)] = ""
 
 
 def read_channel(given: Mapping[str, Any], there: Channel | None) -> Channel:

@@ -72,14 +72,20 @@ class OpenAlert(msgspec.Struct, frozen=True, kw_only=True):
     since: Moment
     raised_at: Moment | None
     count: Annotated[int, meta(examples=[4])]
-    acknowledged_at: Annotated[Moment | None, meta("When it was acknowledged: it is not repeated since.")] = None
+    acknowledged_at: Annotated[Moment | None, meta("When it was acknowledged; it is not repeated after that.")] = None
     acknowledged_by: Annotated[str | None, meta("The name of the token, if one was used.", examples=["alice"])] = None
-    note: Annotated[str | None, meta("Of who acknowledged it.", examples=["the vendor looks into it"])] = None
-    muted_until: Annotated[Moment | None, meta("No messages about it are sent before.", examples=[None])] = None
+    note: Annotated[
+        str | None, meta("The note given when it was acknowledged.", examples=["the vendor looks into it"])
+    ] = None
+    muted_until: Annotated[Moment | None, meta("No messages about it are sent before this time.", examples=[None])] = (
+        None
+    )
     mute_reason: Annotated[str | None, meta(examples=[None])] = None
-    message: Annotated[str, meta(examples=["run 7340033 ended FAILED: the target answered 503 Service Unavailable"])]
-    code: Annotated[str, meta("Which sentence `message` is.", examples=["ended_with"])]
-    facts: Annotated[dict[str, Any], meta("What stands in it.", examples=[{"run": 7340033, "status": "FAILED"}])]
+    message: Annotated[str, meta(examples=["run 7340033 ended FAILED: the target returned 503 Service Unavailable"])]
+    code: Annotated[str, meta("The code of the sentence in `message`.", examples=["ended_with"])]
+    facts: Annotated[
+        dict[str, Any], meta("The values in that sentence.", examples=[{"run": 7340033, "status": "FAILED"}])
+    ]
 
 
 OpenAlerts = list_of("Alerts", OpenAlert)
@@ -111,7 +117,7 @@ class AlertAcknowledge(AlertKey, frozen=True, kw_only=True):
     component: ClassVar[str] = "AlertAcknowledge"
 
     note: Annotated[
-        str, meta("For those who see the alert.", max_length=500, examples=["the vendor looks into it"])
+        str, meta("A note for others who see the alert.", max_length=500, examples=["the vendor looks into it"])
     ] = ""
 
 
@@ -140,7 +146,7 @@ class ShownDelivery(msgspec.Struct, frozen=True, kw_only=True):
     said: Annotated[
         dict[str, Any] | None,
         meta(
-            "Which sentence `error` is: its code and facts. Null where it is in the words of a service.",
+            "The code and facts of the sentence in `error`. Null if the text is a service's own.",
             examples=[None],
         ),
     ] = None
@@ -150,11 +156,13 @@ AllDeliveries = list_of("AlertDeliveries", ShownDelivery)
 
 
 class DeliveryList(msgspec.Struct, frozen=True, kw_only=True):
-    limit: Annotated[int, meta("How many, newest first.", ge=1, le=1_000)] = 100
+    limit: Annotated[int, meta("The most to return, newest first.", ge=1, le=1_000)] = 100
     before: Annotated[
-        int | None, meta("Those before this id.", ge=0, le=2**53 - 1, expected="the id of a delivery")
+        int | None, meta("Only those before this id.", ge=0, le=2**53 - 1, expected="the id of a delivery")
     ] = None
-    channel: Annotated[str | None, meta("Of this channel.", min_length=1, max_length=100, examples=["ops"])] = None
+    channel: Annotated[
+        str | None, meta("Only those of this channel.", min_length=1, max_length=100, examples=["ops"])
+    ] = None
 
 
 class AlertTested(msgspec.Struct, frozen=True):
@@ -163,7 +171,7 @@ class AlertTested(msgspec.Struct, frozen=True):
     error: Annotated[str | None, meta(examples=[None])]
     said: Annotated[
         dict[str, Any] | None,
-        meta("Which sentence `error` is: its code and facts.", examples=[None]),
+        meta("The code and facts of the sentence in `error`.", examples=[None]),
     ] = None
 
 
@@ -308,11 +316,11 @@ class Alerts:
         asked = read_into(MuteWrite, given, at)
         now = await self._store.now()
         if "until" in given and not at.problems.found and not now < asked.until <= now + round(MONTH * SECOND):
-            at.wrong("until", "is not within the next 30 days; expected a moment that is still to come")
+            at.wrong("until", "is not within the next 30 days; expected a time in the future")
         if asked.rule is not None and all(rule.name != asked.rule for rule in await self._store.alert_rules()):
             at.wrong("rule", Sentence("is {value}; there is no such rule", value=repr(asked.rule)))
         if len(await self._store.alert_mutes()) >= MOST_MUTES:
-            raise InvalidState(Sentence("there are {most} mutes, and no more can be; end one first", most=MOST_MUTES))
+            raise InvalidState(Sentence("there are already {most} mutes, the maximum; end one first", most=MOST_MUTES))
         at.problems.finish()
         mute = Mute(**{name: getattr(asked, name) for name in Mute.__struct_fields__})
         return plain(await self._store.add_alert_mute(msgspec.structs.replace(mute, by=by)))
@@ -341,7 +349,7 @@ class Alerts:
         if len(known) >= MOST_RULES:
             raise InvalidState(
                 Sentence(
-                    "there are {count} rules, and at most {most} can be; name more tasks in one",
+                    "there are {count} rules, the maximum is {most}; put more tasks into one",
                     count=len(known),
                     most=MOST_RULES,
                 )
@@ -394,7 +402,7 @@ class Alerts:
         if len(known) >= MOST_CHANNELS:
             raise InvalidState(
                 Sentence(
-                    "there are {count} channels, and at most {most} can be; remove one first",
+                    "there are {count} channels, the maximum is {most}; delete one first",
                     count=len(known),
                     most=MOST_CHANNELS,
                 )
@@ -428,7 +436,7 @@ class Alerts:
             rule="test",
             kind="test",
             subject="test",
-            title="Noonbell: a test",
+            title="Noonbell: test alert",
             message=in_english("test", {"name": name}),
             code="test",
             facts={"name": name},

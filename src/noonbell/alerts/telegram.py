@@ -57,7 +57,7 @@ def taken_apart(channel: Channel) -> Channel:
 
 def check(channel: Channel, at: ReadContext) -> None:
     if not is_web_address(channel.url) or URL(channel.url).query_string:
-        at.wrong("url", "is wrong; expected the address of a Bot API, such as https://api.telegram.org")
+        at.wrong("url", "is wrong; expected the URL of a Bot API, such as https://api.telegram.org")
     if channel.secret is None or not (_TOKEN.fullmatch(channel.secret)):
         at.wrong("secret", "is missing or wrong; expected the bot's token, such as 123456:AA…")
     if not channel.to:

@@ -120,7 +120,7 @@ class App:
     ) -> Job[..., Any]:
         """`around`: the names where it was decorated, which its annotations may use if it was written there too."""
         if not inspect.isfunction(function) or _yields(function):
-            raise InvalidArgument(f"@app.job takes a plain or an async function, not {function!r}")
+            raise InvalidArgument(f"@app.job expects a plain or an async function, not {function!r}")
         names = around if function.__globals__ is module else {}
         name = options.get("name", function.__name__)
         try:
@@ -132,7 +132,7 @@ class App:
                 given["meta"] = {"payload_schema": signature.schema(), **(given.get("meta") or {})}
             job: Job[..., Any] = Job(self, function, signature, declared(name, given))
             if name in self._flows:
-                raise InvalidArgument.field("name", f"is {name!r}, which a flow of this App has already")
+                raise InvalidArgument.field("name", f"is {name!r}, which another flow of this App already has")
             self.handlers.add(handler_of(job, self._provided))
         except InvalidArgument as error:
             raise InvalidArgument(f"job {name}: {error.message}", details=error.details) from None
@@ -147,7 +147,9 @@ class App:
     def add_flow(self, flow: Flow[..., Any]) -> None:
         """What `app.flow` has made. InvalidArgument if a job or another flow has its name."""
         if flow.name in self._jobs or flow.name in self._flows:
-            raise InvalidArgument.field("name", f"is {flow.name!r}, which a job or a flow of this App has already")
+            raise InvalidArgument.field(
+                "name", f"is {flow.name!r}, which a job or another flow of this App already has"
+            )
         self._flows[flow.name] = flow
 
     @property
@@ -165,7 +167,7 @@ class App:
         Entered in the worker's event loop before the first run is claimed, left after the last one has ended.
         """
         if not inspect.isasyncgenfunction(opens):
-            raise InvalidArgument(f"@app.lifespan takes an async function with one yield, not {opens!r}")
+            raise InvalidArgument(f"@app.lifespan expects an async function with one yield, not {opens!r}")
         self._lifespans.append(opens)
         return opens
 
@@ -292,7 +294,7 @@ class App:
             self._open_again = None
         if self.opening is None and self._connection is not None:
             raise InvalidState(
-                f"{self.name} is connected by what runs it, such as `noonbell serve`, which closes it too"
+                f"{self.name} was connected by what runs it, such as `noonbell serve`, which also closes it"
             )
         return None if self._connection is None else self.opening
 
@@ -378,10 +380,10 @@ class App:
         `works`: what handlers need is opened as well.
         """
         if self._connection is not None:
-            raise InvalidState(f"{self.name} is connected already; leave that first")
+            raise InvalidState(f"{self.name} is already connected; close that first")
         if prune and self.name == ANY_NAME:
             raise InvalidArgument.field(
-                "prune", 'needs an App with a name of its own, such as App("shop"): others here may have none either'
+                "prune", 'needs an App with a name, such as App("shop"): others on this store may have none either'
             )
         if declare:
             await declare_jobs(services, self.owner, [*self._jobs.values(), *self._flows.values()], prune=prune)

@@ -185,7 +185,7 @@ async def declare_jobs(
         missing = sorted(job.signature.required)
         if job.declared.has_schedule and job.declared.task.get("payload") is None and missing:
             log.warning(
-                "job %s has a schedule but no payload=; its scheduled runs will fail, for they lack %s",
+                "job %s has a schedule but no payload=; its scheduled runs will fail, because they lack %s",
                 *(job.name, ", ".join(missing)),
             )
     report = await reconcile(services, owner, [job.declared.task for job in jobs], by=owner, prune=prune, path="jobs")
@@ -198,7 +198,7 @@ async def declare_jobs(
 def _check_carries_out(job: Job[..., Any] | Flow[..., Any], task: Task) -> None:
     if not job.is_carried_out_by(task.spec):
         raise AlreadyExists(
-            f"a task {task.name!r} that does something else is there already, managed by {task.spec.managed_by};"
+            f"a task {task.name!r} already exists and does something else; it is managed by {task.spec.managed_by};"
             f" give the job or flow another name, or delete that task: noonbell task delete {shlex.quote(task.name)}",
             details={"name": task.name},
         )
@@ -446,9 +446,7 @@ class AppConnection:
         except RuntimeError:
             running = None
         if running is not self._loop:
-            raise InvalidArgument.field(
-                "transaction", "is a connection of another event loop than the one that the app is connected in"
-            )
+            raise InvalidArgument.field("transaction", "is a connection of a different event loop than the app's")
 
 
 def _listed(requests: Iterable[PublishRequest[Any]], *, alone: bool) -> list[PublishRequest[Any]]:
@@ -520,6 +518,6 @@ def _of_sqlalchemy(given: Any) -> Any:
 def _of_django(given: Any) -> Any:
     """`django.db.connection`, or one of `connections`."""
     if not getattr(given, "in_atomic_block", False):
-        raise InvalidArgument.field("transaction", "is a connection of Django outside of transaction.atomic()")
+        raise InvalidArgument.field("transaction", "is a Django connection outside transaction.atomic()")
     given.ensure_connection()
     return given.connection

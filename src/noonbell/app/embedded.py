@@ -174,7 +174,7 @@ async def working(
     store = services.store
     for name in OWN_QUEUES.keys() & set(options.queues or handlers.queues()):
         kind = OWN_QUEUES[name].name
-        raise InvalidArgument.field("queues", f"has {name!r}; {kind} targets are carried out by `noonbell serve`")
+        raise InvalidArgument.field("queues", f"has {name!r}; {kind} targets are executed by `noonbell serve`")
     async with contextlib.AsyncExitStack() as open_parts:
         thread = await open_heartbeat_thread(settings, open_parts, lambda: store_of(settings, connections=1))
         parts = WorkerParts(settings, store, services.wakeup, TaskCache(store), open_parts, thread)

@@ -77,7 +77,7 @@ class Steps(Generic[P, R]):
         self.parts = tuple(parts)
         for part in self.parts:
             if not isinstance(part, Job | PublishRequest | Steps):
-                raise InvalidArgument(f"{shown(part)} is no job, no request of one and no chain, group or map of jobs")
+                raise InvalidArgument(f"{shown(part)} is not a job, a request of one, or a chain, group or map of jobs")
 
     if TYPE_CHECKING:
 
@@ -96,7 +96,7 @@ class Group(Steps[P, R]):
 class Map(Steps[P, R]):
     def __init__(self, job: Any, max_parallel: int | None, allow_failure: bool) -> None:
         if not isinstance(job, Job):
-            raise InvalidArgument(f"map takes a job, not {shown(job)}")
+            raise InvalidArgument(f"map expects a job, not {shown(job)}")
         super().__init__([job])
         more = {"max_parallel": max_parallel, "allow_failure": allow_failure or None}
         self.fields = {name: value for name, value in more.items() if value is not None}
@@ -275,7 +275,7 @@ class _Making:
                     ends, value = self.add(each, ends, value)
                 return ends, value
             case _:
-                raise InvalidArgument(f"{shown(part)} is no job, no request of one and no chain, group or map of jobs")
+                raise InvalidArgument(f"{shown(part)} is not a job, a request of one, or a chain, group or map of jobs")
 
     def _payload(self, job: Job[..., Any], given: Any) -> dict[str, Any] | None:
         if given is not _OF_THE_RUN:

@@ -302,7 +302,7 @@ class PublishRequest(msgspec.Struct, Generic[R], frozen=True):
         others = sorted(name for name in self.options if name not in _OF_A_CHILD)
         if others or self.transaction is not None:
             name = others[0] if others else "transaction"
-            raise InvalidArgument.field(name, "is not for what a job spawns")
+            raise InvalidArgument.field(name, "cannot be used for what a job spawns")
         asked = self.publication(_NOBODY)
         return ChildRequest(
             position=position,

@@ -46,7 +46,7 @@ class EventStream:
 
     async def __aenter__(self) -> Self:
         if self._inside is not None:
-            raise InvalidState("this app listens already; app.events(…) makes another")
+            raise InvalidState("this app is already listening; use app.events(…) for another listener")
         await self._begin()
         return self
 

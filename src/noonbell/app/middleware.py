@@ -22,7 +22,7 @@ AsyncMiddleware: TypeAlias = Callable[[Context], AsyncIterator[None]]
 
 def checked(given: Any) -> Middleware | AsyncMiddleware:
     if not inspect.isgeneratorfunction(given) and not inspect.isasyncgenfunction(given):
-        raise InvalidArgument(f"@app.middleware takes a function, async or not, with one yield, not {given!r}")
+        raise InvalidArgument(f"@app.middleware expects a function, async or not, with one yield, not {given!r}")
     return given  # type: ignore[no-any-return]
 
 

@@ -201,7 +201,7 @@ def as_json(value: Any) -> Any:
     try:
         plain = msgspec.to_builtins(value, str_keys=True, enc_hook=to_plain)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgument(f"is {shown(value)}, which JSON cannot carry: {error}") from None
+        raise InvalidArgument(f"is {shown(value)}, which JSON cannot represent: {error}") from None
     problem = unfit_json(plain)
     if problem is not None:
         raise InvalidArgument(problem)
@@ -330,6 +330,4 @@ class Provided:
                 if isinstance(value, wanted):
                     return value
         said = repr(wanted) if isinstance(wanted, str) else getattr(wanted, "__name__", str(wanted))
-        raise NotFound(
-            f"nothing was provided as {said}; app.provide(…) does that, before the app runs or in its lifespan"
-        )
+        raise NotFound(f"nothing was provided as {said}; call app.provide(…) before the app runs or in its lifespan")

@@ -95,24 +95,26 @@ class LegacyTrigger(msgspec.Struct, frozen=True, kw_only=True):
 
     takes_more: ClassVar[bool] = True
 
-    override_body: Annotated[str | None, meta("The body, in place of the task's template.", lines=True)] = None
+    override_body: Annotated[str | None, meta("The body, instead of the task's template.", lines=True)] = None
     force_async: Annotated[bool, meta("Expect a callback, even if the task is SYNC.")] = False
 
 
 class LegacyTask(msgspec.Struct, frozen=True, kw_only=True, rename=pascal):
-    id: Annotated[int, meta("The id that an imported task had there; of any other, its own.", examples=[1])]
+    id: Annotated[int, meta("For an imported task, the id that it had there; for any other, its own.", examples=[1])]
     name: Annotated[str, meta(examples=["demo_task"])]
     description: Annotated[str, meta(examples=["示例任务"])]
-    cron_expr: Annotated[str, meta("In six fields; empty where its schedule is no cron.", examples=["0 */5 * * * *"])]
+    cron_expr: Annotated[
+        str, meta("In six fields; empty if its schedule is not a cron expression.", examples=["0 */5 * * * *"])
+    ]
     timezone: Annotated[str, meta(examples=["UTC"])]
     exec_type: Annotated[Literal["SYNC", "ASYNC"], meta(examples=["SYNC"])]
     http_method: Annotated[str, meta(examples=["GET"])]
     target_url: Annotated[str, meta(examples=["http://127.0.0.1:9000/get"])]
-    headers_json: Annotated[str, meta("JSON in a text; empty where there are none.", examples=[""])]
+    headers_json: Annotated[str, meta("JSON in a string; empty if there are none.", examples=[""])]
     body_template: Annotated[str, meta(examples=[""])]
     timeout_seconds: Annotated[int, meta("Rounded up.", examples=[5])]
-    retry_policy_json: Annotated[str, meta("JSON in a text; empty where nothing is retried.", examples=[""])]
-    max_concurrency: Annotated[int, meta("0 where it has no limit, and PARALLEL says so.", examples=[1])]
+    retry_policy_json: Annotated[str, meta("JSON in a string; empty if nothing is retried.", examples=[""])]
+    max_concurrency: Annotated[int, meta("0 if it has no limit; then the policy is PARALLEL.", examples=[1])]
     concurrency_policy: Annotated[str, meta(examples=["QUEUE"])]
     misfire_policy: Annotated[str, meta(examples=["FIRE_NOW"])]
     catchup_limit: Annotated[int, meta(examples=[0])]
@@ -132,9 +134,9 @@ class LegacyRun(msgspec.Struct, frozen=True, kw_only=True, rename=pascal):
     end_time: Annotated[Moment | None, meta(examples=["2025-10-14T10:05:00Z"])]
     status: Annotated[RunStatus, meta(examples=["SUCCESS"])]
     attempt: Annotated[int, meta(examples=[1])]
-    request_headers: Annotated[str, meta("JSON in a text. Empty in a list.", examples=[""])]
+    request_headers: Annotated[str, meta("JSON in a string. Empty in a list.", examples=[""])]
     request_body: Annotated[str, meta("Empty in a list.", examples=[""])]
-    response_code: Annotated[int, meta("0 where there was no response.", examples=[200])]
+    response_code: Annotated[int, meta("0 if there was no response.", examples=[200])]
     response_body: Annotated[str, meta("Empty in a list.", examples=["{...}"])]
     error_message: Annotated[str, meta(examples=[""])]
     next_retry_time: Annotated[Moment | None, meta(examples=[None])]

@@ -90,7 +90,7 @@ class JobBody(msgspec.Struct, frozen=True, kw_only=True):
     job_type: Annotated[
         str,
         meta(
-            "Which handler carries it out.", min_length=1, max_length=100, missing="a text", examples=["data_cleanup"]
+            "The handler that executes it.", min_length=1, max_length=100, missing="a text", examples=["data_cleanup"]
         ),
     ]
     cron_expression: Annotated[
@@ -111,7 +111,7 @@ class JobBody(msgspec.Struct, frozen=True, kw_only=True):
             examples=["standard"],
         ),
     ] = None
-    enabled: Annotated[bool, meta("Whether its schedule runs it.")] = True
+    enabled: Annotated[bool, meta("Whether its schedule is active.")] = True
     allow_concurrent: Annotated[bool, meta("False: one execution at a time.")] = False
     max_concurrent: Annotated[
         int | None,
@@ -122,23 +122,21 @@ class JobBody(msgspec.Struct, frozen=True, kw_only=True):
     )
     retry_delay_seconds: Annotated[
         float | UnsetType,
-        meta("The same before each retry. Default `jobs.retry_delay` (60).", ge=0, le=YEAR, examples=[60]),
+        meta("The delay before each retry. Default `jobs.retry_delay` (60).", ge=0, le=YEAR, examples=[60]),
     ] = UNSET
     timeout_seconds: Annotated[
         float | UnsetType,
         meta(
-            "Of one attempt; 0 and below: the default, `jobs.job_timeout` (300).",
+            "Timeout of one attempt; 0 and below: the default, `jobs.job_timeout` (300).",
             ge=-YEAR,
             le=2_592_000,
             expected="seconds, at most 2592000 (30 days)",
             examples=[300],
         ),
     ] = UNSET
-    payload: Annotated[Any, meta("Any JSON: what the handler is called with.", examples=[{"retention_days": 30}])] = (
-        UNSET
-    )
+    payload: Annotated[Any, meta("Any JSON, passed to the handler.", examples=[{"retention_days": 30}])] = UNSET
     description: Annotated[
-        str | None, meta("For people.", max_length=4_000, lines=True, examples=["Old executions go"])
+        str | None, meta("A description for people.", max_length=4_000, lines=True, examples=["Old executions go"])
     ] = None
 
 
@@ -161,7 +159,7 @@ class JobChange(JobBody, frozen=True, kw_only=True):
     example: ClassVar[dict[str, Any]] = {"max_retries": 5, "allow_concurrent": True, "max_concurrent": 3}
 
     job_name: Annotated[str | UnsetType, meta("Unique.", min_length=1)] = UNSET  # type: ignore[assignment]
-    job_type: Annotated[str | UnsetType, meta("Which handler carries it out.", min_length=1, max_length=100)] = UNSET  # type: ignore[assignment]
+    job_type: Annotated[str | UnsetType, meta("The handler that executes it.", min_length=1, max_length=100)] = UNSET  # type: ignore[assignment]
 
 
 class ShownJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,7 +172,7 @@ class ShownJob(msgspec.Struct, frozen=True, kw_only=True):
 class SavedJob(ShownJob, frozen=True, kw_only=True):
     component: ClassVar[str] = "JobSaved"
 
-    notes: Annotated[list[ShownNote], meta("What is allowed and may not be meant.", examples=[[]])]
+    notes: Annotated[list[ShownNote], meta("Warnings: what is allowed but may be unintended.", examples=[[]])]
 
 
 JobPage = list_of("JobPage", ShownJob, PageNumbers)
@@ -183,7 +181,7 @@ JobPage = list_of("JobPage", ShownJob, PageNumbers)
 class JobList(TaskList, frozen=True, kw_only=True):
     without: ClassVar[tuple[str, ...]] = ("status", "name", "label", "queue", "managed_by", "sort")
 
-    enabled: Annotated[bool | None, meta("True: those that are enabled. False: those that are not.")] = None
+    enabled: Annotated[bool | None, meta("True: only enabled ones. False: only others.")] = None
     job_name: Annotated[Word | None, meta("A part of the name.", examples=["cleanup"])] = None
     job_type: Annotated[Word | None, meta("Jobs of this type.", examples=["data_cleanup"])] = None
 

@@ -127,7 +127,7 @@ class PlanBody(msgspec.Struct, frozen=True, kw_only=True):
         | Annotated[str, meta(min_length=1, max_length=32, pattern="[0-9A-Fa-f]{1,32}")]
         | None,
         meta(
-            "The publisher's own, in hexadecimal digits or as a number; made where it is left out.",
+            "Chosen by the publisher, in hexadecimal digits or as a number; generated if left out.",
             expected="1 to 32 hexadecimal digits, or a number from 0 to 2^63 - 1",
             default=None,
             examples=["1f4a"],
@@ -145,7 +145,7 @@ class PlanBody(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ]
     caller: Annotated[str | None, meta("Who asked for it.", examples=["shop"])] = None
-    description: Annotated[str, meta("For people.", max_length=4_000, lines=True)] = ""
+    description: Annotated[str, meta("A description for people.", max_length=4_000, lines=True)] = ""
     plan_type: Annotated[PlanType, meta("When it runs.", examples=["minute"])]
     plan_value: Annotated[
         int | UnsetType,
@@ -159,19 +159,17 @@ class PlanBody(msgspec.Struct, frozen=True, kw_only=True):
     plan_repet: Annotated[
         int | UnsetType,
         meta(
-            "How many slots, -1 for ever. None and time pass it over; the others need it.",
+            "The number of slots, -1 for no limit. The types none and time ignore it; the others need it.",
             ge=-1,
             le=MOST_SLOTS,
             expected=f"-1 for ever, or how many times, 1 to {MOST_SLOTS}",
             examples=[-1],
         ),
     ] = UNSET
-    no_keep: Annotated[bool, meta("What is late still runs; an interval counts from the end of the run before.")] = (
-        False
-    )
-    target: Annotated[ResultTarget, meta("Who gets it: one worker, the listeners of an event, or every worker.")] = (
-        ResultTarget.API
-    )
+    no_keep: Annotated[bool, meta("Late slots still run; an interval counts from the end of the previous run.")] = False
+    target: Annotated[
+        ResultTarget, meta("Who receives it: one worker, the listeners of an event, or every worker.")
+    ] = ResultTarget.API
     plan_time: Annotated[
         Annotated[int, meta(ge=0, le=LATEST)] | Annotated[str, meta(min_length=1)] | UnsetType,
         meta(
@@ -183,7 +181,7 @@ class PlanBody(msgspec.Struct, frozen=True, kw_only=True):
     messages: Annotated[
         list[Any],
         meta(
-            "What the station is sent: the command first, and what belongs to it.",
+            "What is sent to the station: the command first, then its arguments.",
             min_length=1,
             max_length=MOST_MESSAGES,
             examples=[["settle", {"open": True}]],
@@ -374,7 +372,7 @@ class PlanState(enum.StrEnum):
 
 
 class LastState(enum.StrEnum):
-    """How its newest run stands."""
+    """The status of its newest run."""
 
     NONE = "none"
     """There was none yet."""
@@ -441,14 +439,14 @@ class ShownPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     plan_id: Annotated[str, meta("In hexadecimal digits.", examples=["1f4a"])]
     plan_time: Moment
-    real_repet: Annotated[int, meta("How often it was carried out.", examples=[3])]
+    real_repet: Annotated[int, meta("How many times it was executed.", examples=[3])]
     exec_time: Annotated[Moment | None, meta("The next slot.", examples=["2026-11-15T02:40:00Z"])]
     plan_state: PlanState
-    last_state: Annotated[LastState, meta("How its newest run stands.", examples=["ok"])]
-    skip_set: Annotated[int, meta("How many of the coming slots are to be skipped; -1 until it is taken back.")]
+    last_state: Annotated[LastState, meta("The status of its newest run.", examples=["ok"])]
+    skip_set: Annotated[int, meta("How many of the next slots to skip; -1: all, until it is undone.")]
     skip_num: Annotated[int, meta("Slots that were skipped: by an operator, as late, or while it still ran.")]
     note: Annotated[
-        str | None, meta("What no other field says: that it ended without having run, for one.", examples=[None])
+        str | None, meta("What no other field says, for example that it ended without having run.", examples=[None])
     ]
     task_id: Annotated[TaskId, meta(examples=[1])]
     task_name: Annotated[str, meta("The topic of its results.", examples=["plan:billing:1f4a"])]
@@ -600,7 +598,7 @@ class PlansDialect:
         except AlreadyExists as error:
             holder = {"task_id": error.details["id"]} if "id" in error.details else {}
             raise AlreadyExists(
-                f"plan_id: there is a plan {plan_id} already", details={"plan_id": "is taken", **holder}
+                f"plan_id: a plan {plan_id} already exists", details={"plan_id": "is taken", **holder}
             ) from None
         self._wake(task)
         return task
@@ -665,7 +663,7 @@ class PlansDialect:
         repeat = repeat_of(_plan_of(task))
         if repeat is not None and count >= repeat:
             raise InvalidArgument.field(
-                "count", f"is {count}, and the plan runs {repeat} times in all; expected fewer, or close it"
+                "count", f"is {count}, and the plan runs {repeat} times in total; expected fewer, or close it"
             )
         return await self._store.skip_next(task.id, count, by=by)
 

@@ -161,7 +161,7 @@ class ClaimLoop:
         passed = read_monotonic() - since
         ours = [lease for lease in due if lease.run_id not in lost and passed < 3 * renewal_seconds(lease)]
         if len(ours) < len(due):
-            logger.warning("%d runs are not started: their leases ran out during the claim", len(due) - len(ours))
+            logger.warning("%d runs are not started: their leases expired during the claim", len(due) - len(ours))
         return ours
 
     # Out

@@ -212,7 +212,7 @@ class Hub:
                 logger.warning("events wait for the store: %s", error.message)
                 rest = self._poll
             except Exception:  # any error: listeners are not left without a reader
-                logger.exception("reading events failed; it goes on in %g s", self._poll)
+                logger.exception("reading events failed; it continues in %g s", self._poll)
                 rest = self._poll
             if rest:
                 await asyncio.sleep(rest)
@@ -243,7 +243,7 @@ class Hub:
         cut = [listener for listener in self._listeners if not listener.push(batch)]
         for listener in cut:
             self._listeners.discard(listener)
-            logger.info("a listener was cut: it is more than %d events behind", self.most_behind)
+            logger.info("a listener was disconnected: it is more than %d events behind", self.most_behind)
         if cut:
             self._tell(len(cut))
 
@@ -264,7 +264,7 @@ class Hub:
                 if seq >= self._position.seq:
                     break
                 if not await listener.room(self._stalled_after):
-                    logger.info("a listener was cut: it took no event for %g s", self._stalled_after)
+                    logger.info("a listener was disconnected: it read no event for %g s", self._stalled_after)
                     listener.cut()
         except StoreUnavailable:
             listener.cut()

@@ -365,9 +365,11 @@ class HeartbeatThread:
             for heartbeat in list(self._heartbeats):
                 await heartbeat.loop_is_blocked()
             await question
-            logger.warning("the event loop turns again; it was blocked for over %.1f s%s", read_monotonic() - since, by)
+            logger.warning(
+                "the event loop is running again; it was blocked for over %.1f s%s", read_monotonic() - since, by
+            )
         except Exception:
-            logger.exception("a blocked event loop could not be looked at")
+            logger.exception("a blocked event loop could not be inspected")
         finally:
             self._block = None
 
@@ -487,7 +489,7 @@ def loop_watched(observe: Callable[[float], None] | None = None) -> Iterator[Non
 
     def tell(stall: LoopStall) -> None:
         loop_logger.warning(
-            "the event loop stood still for %.2f s (%.2f s of processor time by this process): %s",
+            "the event loop stalled for %.2f s (%.2f s of processor time by this process): %s",
             stall.seconds,
             stall.cpu_seconds,
             stall.stack or "over before its stack could be read",

@@ -246,7 +246,7 @@ class InFlight:
                 settlement = await self._run_attempt(state)
         except Exception:
             # A defect of ours: the lease runs out, and the sweep decides.
-            logger.exception("run %d could not be carried out", state.lease.run_id)
+            logger.exception("run %d could not be executed", state.lease.run_id)
         finally:
             state.task = None
             if state.is_under_way:  # one that was handed back says nothing about how long attempts take

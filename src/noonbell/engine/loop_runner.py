@@ -180,7 +180,9 @@ class LoopHealth:
         else:
             self._count(name, loop)
             loop.error = said
-            logger.error("the %s loop failed; it goes on, and the same error is not logged again", name, exc_info=error)
+            logger.error(
+                "the %s loop failed; it continues, and the same error is not logged again", name, exc_info=error
+            )
         self.check()
 
     def loop_ended(self, name: str) -> None:
@@ -224,7 +226,7 @@ class LoopHealth:
     def reason(self) -> str | None:
         """Why the node is not ready, in one line; None while it is."""
         if self._away:
-            return f"the store does not answer: {self.store_error}"
+            return f"the store is not responding: {self.store_error}"
         return next((stall.describe() for stall in self.stalls()), None)
 
     def stalled_kinds(self) -> dict[str, bool]:

@@ -149,7 +149,7 @@ class Node:
         try:
             await note_not_ready_periods(self.loops, self._note_outage, read_monotonic())
         except NoonbellError as error:
-            logger.debug("an outage could not be noted yet: %s", error)
+            logger.debug("an outage could not be recorded yet: %s", error)
 
     async def _stop_when_wanted(self, worker: Worker, graceful_timeout: float) -> None:
         await worker.stop_wanted.wait()
@@ -194,7 +194,7 @@ class SchemaWatch:
             except SchemaMismatch as error:
                 self.mismatch = error
             except Exception as error:  # the loops that need the store report that it does not answer
-                log.debug("the schema could not be looked at: %s", error)
+                log.debug("the schema could not be checked: %s", error)
         log.error("stopping: %s", self.mismatch.message)
         self._on_mismatch()
 
@@ -253,7 +253,7 @@ class PauseWatch:
                     "everything is paused since %s by %s%s", rfc3339(found.since), found.by or "an unnamed caller", why
                 )
             else:
-                log.info("everything goes on: the pause is over")
+                log.info("everything has been resumed: the pause is over")
             self._known = found
         return _LOOK_PAUSE
 

@@ -117,7 +117,7 @@ class Planner:
             self.lag_seconds = max(0.0, (planned.now - self._expected) / SECOND)
         if planned.born + planned.skipped + planned.dropped > 2 * planned.tasks + _LATE_SLOTS:
             logger.info(
-                "catching up on late slots of %s: %d runs made, %d slots skipped, %d dropped",
+                "catching up on late slots of %s: %d runs created, %d slots skipped, %d dropped",
                 counted(planned.tasks, "task"),
                 *(planned.born, planned.skipped, planned.dropped),
             )

@@ -196,7 +196,7 @@ class Sweeper(TimedLoop):
         wrong = await self._store.recount()
         batch_done()
         if wrong:
-            logger.warning("%d counters of limits were wrong and have been set right", wrong)
+            logger.warning("%d counters of limits were wrong and have been corrected", wrong)
             self._wakeup.signal(ANY_QUEUE)
         while await self._store.forget_rollups(_FORGOTTEN) >= _FORGOTTEN:
             batch_done()

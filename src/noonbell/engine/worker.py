@@ -191,7 +191,7 @@ class Worker:
                 await asyncio.sleep(0.2)
             except NoonbellError:
                 break
-        logger.warning("worker %s could not say goodbye; its leases run out by themselves", self.id)
+        logger.warning("worker %s could not deregister; its leases will expire", self.id)
 
     def _obey(self, state: WorkerState) -> None:
         """What an operator wants of this worker."""

@@ -142,7 +142,7 @@ class LongPoll:
 
     def _join(self, request: ClaimRequest, attendance: Attendance) -> Waiter:
         if self.waiting >= self._most:
-            raise RateLimited(f"{self._most} workers wait at this node already; ask another, or with a wait of 0")
+            raise RateLimited(f"{self._most} workers already wait at this node; ask another node, or use a wait of 0")
         waiter, kind = Waiter(request, attendance), ClaimKind.of(request)
         group = self._groups.get(kind)
         if group is None:
@@ -234,7 +234,7 @@ class LongPoll:
                 else:  # an order: read only, or a store that signals every commit would signal this one for ever
                     attendance = {one.id: Attendance(one.state, one.concurrency) for one in await self.store.workers()}
             except Exception as error:
-                logger.warning("the refresh of waiting workers failed (%s); it goes on", error)
+                logger.warning("the refresh of waiting workers failed (%s); it continues", error)
             else:
                 for waiter in waiters:
                     if attendance.get(waiter.request.worker_id) != waiter.attendance:
@@ -287,7 +287,7 @@ class WaitGroup:
         except StoreUnavailable:
             return self._long_poll.poll
         except Exception:
-            logger.exception("workers that wait could not be served; they are in a moment")
+            logger.exception("waiting workers could not be served; they will be in a moment")
             return self._long_poll.poll
 
     async def _serve(self) -> float:

@@ -450,7 +450,7 @@ def unfit(text: str, *, lines: bool = False) -> str | None:
     if text.isascii() and text.isprintable():
         return None
     if _SURROGATE.search(text):
-        return "has a lone surrogate; expected text that can be written as UTF-8"
+        return "has a lone surrogate; expected text that can be encoded as UTF-8"
     found = _CONTROL.search(text)
     while found is not None and lines and found.group() in "\t\n\r":
         found = _CONTROL.search(text, found.end())
@@ -465,7 +465,7 @@ def unfit_json(value: Any) -> str | None:
     try:
         text = msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return "has a lone surrogate; expected text that can be written as UTF-8"
+        return "has a lone surrogate; expected text that can be encoded as UTF-8"
     except RecursionError:
         return Sentence("is nested deeper than {most} levels", most=DEEPEST)
     except (TypeError, ValueError, OverflowError):
@@ -476,7 +476,7 @@ def unfit_json(value: Any) -> str | None:
     if b"null" not in text or msgspec.json.decode(text) == value:
         return None
     if any(isinstance(each, float) and not math.isfinite(each) for each in leaves(value)):
-        return "has a number that JSON cannot write"
+        return "has a number that JSON cannot represent"
     return None
 
 

@@ -140,15 +140,13 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 class KeyLine(msgspec.Struct, frozen=True, kw_only=True):
     """The runs of a task that wait because as many of their key as may be are let in."""
 
-    key: Annotated[
-        str, meta("What its runs have in common; empty where their payload has nothing there.", examples=["acme"])
-    ]
-    max_per_key: Annotated[int, meta("How many of them run side by side.", examples=[1])]
-    running: Annotated[int, meta("Runs that have a place: under way, or next in the hands of a worker.", examples=[1])]
-    waiting: Annotated[int, meta("Runs that wait for one.", examples=[12])]
-    next_run_id: Annotated[RunId | None, meta("The run that gets the next place.", examples=[7340034])] = None
+    key: Annotated[str, meta("The value of the key; empty if the payload has none.", examples=["acme"])]
+    max_per_key: Annotated[int, meta("How many of its runs may run at once.", examples=[1])]
+    running: Annotated[int, meta("Runs that count: running, or claimed by a worker.", examples=[1])]
+    waiting: Annotated[int, meta("Runs that wait.", examples=[12])]
+    next_run_id: Annotated[RunId | None, meta("The run that is next.", examples=[7340034])] = None
     oldest_at: Annotated[Moment | None, meta("Since when the one that has waited longest has been due.")] = None
-    blocking_run_id: Annotated[RunId | None, meta("The oldest run that has a place.", examples=[7340033])] = None
+    blocking_run_id: Annotated[RunId | None, meta("The oldest run that counts.", examples=[7340033])] = None
 
 
 class Activity(msgspec.Struct, frozen=True):

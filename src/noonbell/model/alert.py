@@ -74,7 +74,7 @@ Name = Annotated[
         expected="1 to 100 letters, digits, dots, dashes and underscores, a letter or digit first",
     ),
 ]
-ManagedBy = Annotated[str, meta("`settings` where they declare it.", read_only=True)]
+ManagedBy = Annotated[str, meta("`settings` if it is declared there.", read_only=True)]
 ReadOnlyMoment = Annotated[Moment, meta(read_only=True)]
 
 
@@ -83,12 +83,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     noun: ClassVar[str] = "an alert rule"
 
     name: Annotated[Name, meta(examples=["billing-fails"])]
-    kind: Annotated[RuleKind, meta("What it watches for.")]
-    enabled: Annotated[bool, meta("False: as if it were not there.")] = True
+    kind: Annotated[RuleKind, meta("The condition that it checks.")]
+    enabled: Annotated[bool, meta("False: ignored.")] = True
     tasks: Annotated[
         tuple[str, ...],
         meta(
-            "Names of tasks; `*` and `?` may be in 100 of them. None: every task.",
+            "Names of tasks; `*` and `?` are wildcards, in at most 100 names. None: every task.",
             max_length=MOST_NAMES,
             examples=[["billing-*"]],
         ),
@@ -102,7 +102,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     channels: Annotated[
         tuple[Annotated[str, meta(max_length=100)], ...], meta("None: every channel.", max_length=100)
     ] = ()
-    count: Annotated[int, meta("`failures`: how many in a row.", ge=1, le=10_000)] = 3
+    count: Annotated[int, meta("`failures`: the number in a row.", ge=1, le=10_000)] = 3
     after_seconds: Annotated[
         float | None,
         meta(
@@ -112,7 +112,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     factor: Annotated[float, meta("`slow`: how many times as long as usual.", ge=1, le=1_000)] = 3.0
-    repeat_seconds: Annotated[float | None, meta("Tell again after so long; null: once.", ge=60, le=MONTH)] = None
+    repeat_seconds: Annotated[float | None, meta("Notify again after this long; null: only once.", ge=60, le=MONTH)] = (
+        None
+    )
     managed_by: ManagedBy = "api"
     created_at: ReadOnlyMoment = Instant(0)
     updated_at: ReadOnlyMoment = Instant(0)
@@ -127,7 +129,7 @@ class RuleBody(Rule, frozen=True, kw_only=True):
     example: ClassVar[dict[str, Any]] = {"name": "billing-fails", "kind": "failed", "tasks": ["billing-*"]}
 
     kind: Annotated[
-        RuleKind | None, meta("What it watches for; by default the kind that it is named after.", default=None)
+        RuleKind | None, meta("The condition that it checks; by default the kind that it is named after.", default=None)
     ] = None  # type: ignore[assignment]
 
 
@@ -147,8 +149,7 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
     url: Annotated[
         str,
         meta(
-            "Where messages are sent, as the service hands it out. Shown without its secrets; what was shown may be written back."
-            " Only `telegram` does without.",
+            "Where messages are sent, as shown by the service. Shown without its secrets; what was shown may be written back. Required except for `telegram`.",
             max_length=4_000,
             examples=["https://hooks.example.com/noonbell"],
         ),
@@ -167,12 +168,12 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
     sender: Annotated[
         str | None, meta("`email`: the address that messages come from.", min_length=3, max_length=320)
     ] = None
-    enabled: Annotated[bool, meta("False: as if it were not there.")] = True
+    enabled: Annotated[bool, meta("False: ignored.")] = True
     quiet: Annotated[
         tuple[QuietHours, ...],
-        meta("Stretches of the day in which messages wait until they end, or are skipped.", max_length=MOST_QUIET),
+        meta("Times of the day in which messages wait until they end, or are skipped.", max_length=MOST_QUIET),
     ] = ()
-    language: Annotated[str, meta("Of the messages: `en` or `zh`.", choices=("en", "zh"))] = "en"
+    language: Annotated[str, meta("The language of the messages: `en` or `zh`.", choices=("en", "zh"))] = "en"
     spread_seconds: Annotated[
         int, meta("After quiet hours, the messages that waited are sent within this time.", ge=0, le=LONGEST_SPREAD)
     ] = 0
@@ -214,15 +215,15 @@ class Mute(msgspec.Struct, frozen=True, kw_only=True):
     rule: Annotated[str | None, meta("Alerts of this rule; null: of every rule.", min_length=1, max_length=100)] = None
     tasks: Annotated[
         tuple[str, ...],
-        meta("Alerts about these tasks; `*` and `?` may be in them. None: about everything.", max_length=100),
+        meta("Alerts about these tasks; `*` and `?` are wildcards. None: about everything.", max_length=100),
     ] = ()
     labels: Annotated[
         dict[str, Annotated[str, meta(max_length=255)]],
         meta("Alerts about tasks that have all of these labels.", max_length=50, examples=[{"team": "billing"}]),
     ] = {}
     until: Annotated[Moment, meta("When it ends.", examples=["2026-11-15T04:00:00Z"])]
-    reason: Annotated[str, meta("Why, for those who see it.", max_length=500, examples=["the database moves"])] = ""
-    by: Annotated[str | None, meta("The name of the token that made it.", read_only=True, examples=["alice"])] = None
+    reason: Annotated[str, meta("The reason, shown with it.", max_length=500, examples=["the database moves"])] = ""
+    by: Annotated[str | None, meta("The name of the token that created it.", read_only=True, examples=["alice"])] = None
     created_at: ReadOnlyMoment = Instant(0)
 
 

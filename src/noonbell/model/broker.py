@@ -311,7 +311,7 @@ def read_address(url: str) -> BrokerAddress:
     if parts.scheme not in _SCHEMES or not host or port == 0:
         raise ValueError("a URL with a host, and a port from 1 to 65535")
     if any(not each.isprintable() for each in (host, user or "", password or "", path)) or " " in host:
-        raise ValueError("a URL without blanks and control characters")
+        raise ValueError("a URL without spaces and control characters")
     if parts.query or parts.fragment:
         raise ValueError("a URL without a query and a fragment")
     usual, is_tls = _SCHEMES[parts.scheme]

@@ -51,20 +51,19 @@ class BulkOperation(msgspec.Struct, frozen=True, kw_only=True):
     status: Annotated[BulkStatus, meta(examples=["RUNNING"])]
     created_at: Annotated[Moment, meta("Later runs and tasks, and runs that ended later, are not touched.")]
     created_by: Annotated[str | None, meta("The name of the token, if one was used.", examples=["alice"])] = None
-    ended_at: Annotated[Moment | None, meta("Null while it is under way.", examples=[None])] = None
-    canceled_by: Annotated[str | None, meta("Who has canceled it, if that is known.", examples=[None])] = None
+    ended_at: Annotated[Moment | None, meta("Null while it is running.", examples=[None])] = None
+    canceled_by: Annotated[str | None, meta("Who canceled it, if known.", examples=[None])] = None
     filter: Annotated[
-        dict[str, Any], meta("Which runs or tasks, as it was asked for; empty: all.", examples=[{"status": ["FAILED"]}])
+        dict[str, Any],
+        meta("The filter for runs or tasks, as requested; empty: all.", examples=[{"status": ["FAILED"]}]),
     ] = {}
     listed: Annotated[int | None, meta("How many ids were given instead of a filter.", examples=[None])] = None
-    undo_of: Annotated[int | None, meta("The operation whose changes it takes back.", examples=[None])] = None
+    undo_of: Annotated[int | None, meta("The operation that it undoes.", examples=[None])] = None
     change: Annotated[dict[str, Any], meta("What `change_tasks` sets.", examples=[{}])] = {}
-    total: Annotated[
-        int, meta("How many it found at its start; when it has ended, how many it handled.", examples=[40])
-    ]
-    total_is_least: Annotated[bool, meta("There are more than `total`: they are not counted out before.")] = False
+    total: Annotated[int, meta("How many matched at its start; when it has ended, how many it handled.", examples=[40])]
+    total_is_least: Annotated[bool, meta("There are more than `total`; they are not counted in advance.")] = False
     done: Annotated[int, meta("How many were changed.", examples=[12])] = 0
-    skipped: Annotated[int, meta("How many were left as they were.", examples=[1])] = 0
+    skipped: Annotated[int, meta("How many were skipped.", examples=[1])] = 0
     reasons: Annotated[
         dict[str, Count],
         meta(

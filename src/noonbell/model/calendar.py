@@ -56,8 +56,8 @@ class TaskCalendar(msgspec.Struct, frozen=True, kw_only=True):
         str,
         meta("Of a calendar.", min_length=1, max_length=100, missing="the name of a calendar", examples=["china"]),
     ]
-    when_closed: Annotated[WhenClosed, meta("What becomes of a slot on a closed day.")] = WhenClosed.SKIP
-    invert: Annotated[bool, meta("Open days count as closed, and closed ones as open.")] = False
+    when_closed: Annotated[WhenClosed, meta("What happens to a slot on a closed day.")] = WhenClosed.SKIP
+    invert: Annotated[bool, meta("Open days count as closed, and closed days as open.")] = False
 
 
 class CalendarRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -80,7 +80,7 @@ class IcalSource(msgspec.Struct, frozen=True, kw_only=True):
     url: Annotated[
         str,
         meta(
-            "Where the file is fetched from.",
+            "The URL of the file.",
             min_length=1,
             max_length=2_000,
             missing="an http or https address",
@@ -98,11 +98,11 @@ class CalendarSpec(msgspec.Struct, frozen=True, kw_only=True):
     component: ClassVar[str] = "CalendarWrite"
     noun: ClassVar[str] = "a calendar"
 
-    description: Annotated[str, meta("For people.", max_length=4_000, lines=True)] = ""
+    description: Annotated[str, meta("A description for people.", max_length=4_000, lines=True)] = ""
     timezone: Annotated[
         str | None,
         meta(
-            "Whose days they are: an IANA name or an offset such as +08:00. Null: those of each task's own zone.",
+            "The time zone of the days: an IANA name or an offset such as +08:00. Null: each task's own zone.",
             max_length=100,
             examples=["Asia/Shanghai"],
         ),
@@ -122,7 +122,7 @@ class CalendarSpec(msgspec.Struct, frozen=True, kw_only=True):
     open: Annotated[
         tuple[DayText, ...],
         meta(
-            "Make-up days: open even where another rule closes them.",
+            "Make-up days: open even if another rule closes them.",
             max_length=MOST_DAYS,
             examples=[["2026-10-10"]],
         ),
@@ -224,7 +224,7 @@ class QuietHours(msgspec.Struct, frozen=True, kw_only=True):
             "When they begin, HH:MM.",
             pattern=_CLOCK,
             expected="a time of day, HH:MM",
-            missing="when they begin, HH:MM",
+            missing="the start time, HH:MM",
             examples=["22:00"],
         ),
     ] = msgspec.field(name="from")
@@ -234,7 +234,7 @@ class QuietHours(msgspec.Struct, frozen=True, kw_only=True):
             "When they end, HH:MM; not after `from`: on the next day.",
             pattern=_CLOCK,
             expected="a time of day, HH:MM",
-            missing="when they end, HH:MM",
+            missing="the end time, HH:MM",
             examples=["06:00"],
         ),
     ]

@@ -50,11 +50,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             examples=["https://svc.internal/mails"],
         ),
     ]
-    method: Annotated[str, meta("Of the request.", choices=tuple(Method))] = "POST"
+    method: Annotated[str, meta("Method of the request.", choices=tuple(Method))] = "POST"
     headers: Annotated[
         dict[str, Annotated[str, meta(anything=True, max_length=8_192)]],
         meta(
-            "Sent with the request. All but harmless ones are masked in answers.",
+            "Sent with the request. All but harmless ones are masked in responses.",
             max_length=100,
             expected="an object of at most 100 headers",
             examples=[{"Content-Type": "application/json"}],
@@ -62,7 +62,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = {}
     timeout_seconds: Annotated[
         float | None,
-        meta("Of one attempt. Default `executor.request_timeout`, 10.", ge=0.001, le=MOST_SECONDS, default=None),
+        meta(
+            "Timeout of one attempt. Default `executor.request_timeout`, 10.", ge=0.001, le=MOST_SECONDS, default=None
+        ),
     ] = None
     retry_policy: Annotated[
         RetryPolicy | None,
@@ -76,7 +78,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failure_url: Annotated[
         _Url | None, meta("Called with the outcome when the call has failed for good or was canceled.", examples=[None])
     ] = None
-    labels: Annotated[Labels, meta("Names and values of your own; shown with the call.", max_length=50)] = {}
+    labels: Annotated[Labels, meta("Your own names and values; shown with the call.", max_length=50)] = {}
 
 
 OUTCOME_RETRY: Final = RetryPolicy(max_retries=10)

@@ -69,7 +69,7 @@ class Callback(msgspec.Struct, frozen=True, kw_only=True):
     component: ClassVar[str] = "CallbackRecord"
 
     id: Annotated[int, meta(examples=[7340044])]
-    run_id: Annotated[RunId | None, meta("Null: it found no run.", examples=[7340033])]
+    run_id: Annotated[RunId | None, meta("Null: it matched no run.", examples=[7340033])]
     task_id: Annotated[TaskId | None, meta(examples=[1])]
     received_at: Moment
     status: Annotated[str, meta(examples=["RECEIVED"], schema={"enum": ["RECEIVED", "IGNORED"]})]

@@ -182,10 +182,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     task_id: Annotated[TaskId, meta(examples=[1])]
     task_name: Annotated[str, meta(examples=["sync_stats"])]
     task_version: Annotated[int, meta(examples=[1])]
-    origin: Annotated[Origin, meta("What it was made from.")]
+    origin: Annotated[Origin, meta("What created it.")]
     status: Annotated[RunStatus, meta(examples=["SUCCESS"])]
     scheduled_time: Annotated[Moment, meta("The slot, or when it was asked for.")]
-    run_at: Annotated[Moment, meta("Not before this.")]
+    run_at: Annotated[Moment, meta("It does not start before this.")]
     created_at: Moment
     updated_at: Moment
     queue: Annotated[str, meta(examples=["http"])]
@@ -195,34 +195,34 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     priority: int = 0
     key: str | None = None
-    attempt: Annotated[int, meta("How often it was tried, the current attempt included.", examples=[1])] = 0
+    attempt: Annotated[int, meta("The number of attempts, including the current one.", examples=[1])] = 0
     retry_count: Annotated[int, meta("Retries so far.")] = 0
-    lost_count: Annotated[int, meta("How often its worker was lost.")] = 0
-    retry_of_run_id: Annotated[RunId | None, meta("The run that this one is a retry of.")] = None
+    lost_count: Annotated[int, meta("How many times its worker was lost.")] = 0
+    retry_of_run_id: Annotated[RunId | None, meta("The run that this one retries.")] = None
     upstream_run_ids: Annotated[
-        tuple[int, ...] | None, meta("The runs whose end has started it: those of the tasks that it follows.")
+        tuple[int, ...] | None, meta("The runs whose end started it, of the tasks that it follows.")
     ] = None
-    parent_id: Annotated[
-        RunId | None, meta("The fan-out or the flow that it is a part of, or the run that spawned it.")
-    ] = None
+    parent_id: Annotated[RunId | None, meta("The fan-out or flow that it is part of, or the run that spawned it.")] = (
+        None
+    )
     shard_index: int | None = None
     shard_total: int | None = None
-    step_id: Annotated[str | None, meta("The step of the flow that it carries out.", examples=[None])] = None
-    item_index: Annotated[int | None, meta("Of a step with `foreach`: which item, from 0 on.")] = None
-    skip_reason: Annotated[SkipReason | None, meta("Why a policy decided against it.")] = None
+    step_id: Annotated[str | None, meta("The step of the flow that it executes.", examples=[None])] = None
+    item_index: Annotated[int | None, meta("For a step with `foreach`: which item, counted from 0.")] = None
+    skip_reason: Annotated[SkipReason | None, meta("Why a policy skipped it.")] = None
     expires_at: Annotated[
-        Moment | None, meta("If no worker has claimed it by then, it is skipped, `expired`.", examples=[None])
+        Moment | None, meta("If no worker has claimed it by then, it is skipped as `expired`.", examples=[None])
     ] = None
     start_time: Annotated[Moment | None, meta(examples=["2026-11-15T02:30:00.004Z"])] = None
     end_time: Annotated[Moment | None, meta(examples=["2026-11-15T02:30:00.184Z"])] = None
     next_retry_time: Moment | None = None
-    callback_deadline: Annotated[Moment | None, meta("When the callback must have come.")] = None
+    callback_deadline: Annotated[Moment | None, meta("The deadline for the callback.")] = None
     worker_id: Annotated[str | None, meta(examples=["host-1-4711-a3f0"])] = None
     lease_expires_at: Moment | None = None
     response_code: Annotated[int | None, meta("The HTTP status of the response.", examples=[200])] = None
     result: Annotated[Any, meta("What the handler returned, or the callback's data.")] = None
     error_message: str | None = None
-    error_details: Annotated[dict[str, Any] | None, meta("`kind` says what sort of error it was.")] = None
+    error_details: Annotated[dict[str, Any] | None, meta("`kind` is the kind of error.")] = None
     progress: dict[str, Any] | None = None
     trace_id: Annotated[
         str | None,
@@ -234,7 +234,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: Annotated[
         str | None,
         meta(
-            "What its target knows it by: the same for every attempt, and for a slot that is run again.",
+            "The idempotency key that the target gets: the same for every attempt, and for a slot that is run again.",
             examples=["5f0c1d7ab3e94c28a6d1e0f27b84c935"],
         ),
     ] = None

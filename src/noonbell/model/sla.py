@@ -54,7 +54,7 @@ class Sla(msgspec.Struct, frozen=True, kw_only=True):
     success_ratio: Annotated[
         float | None,
         meta(
-            "The share of runs that succeed, of those that succeed or fail, over `window`.", ge=0, le=1, examples=[0.99]
+            "The ratio of runs that succeed to those that succeed or fail, over `window`.", ge=0, le=1, examples=[0.99]
         ),
     ] = None
     window: Annotated[
@@ -111,12 +111,12 @@ class SlaBreach(msgspec.Struct, frozen=True, kw_only=True):
     task_id: Annotated[int, meta(examples=[1])]
     run_id: Annotated[int | None, meta("Null: `success_ratio`, which is of the task.", examples=[7340033])]
     rule: Annotated[SlaRule, meta(examples=["finish_by"])]
-    deadline: Annotated[Moment, meta("By when it had to be kept.")]
-    foreseen_at: Annotated[Moment | None, meta("When Noonbell told that it would be broken.")] = None
+    deadline: Annotated[Moment, meta("The deadline.")]
+    foreseen_at: Annotated[Moment | None, meta("When Noonbell warned of the breach.")] = None
     expected_at: Annotated[Moment | None, meta("When the run was then expected to start, or to end.")] = None
     usual_ms: Annotated[int | None, meta("How long its runs usually take.", examples=[2_520_000])] = None
-    breached_at: Annotated[Moment | None, meta("Null: it was foreseen, and has not come.")] = None
-    resolved_at: Annotated[Moment | None, meta("`success_ratio`: when it was kept again.")] = None
+    breached_at: Annotated[Moment | None, meta("Null: it was expected, but has not happened.")] = None
+    resolved_at: Annotated[Moment | None, meta("`success_ratio`: when it was met again.")] = None
 
 
 class SlaSwept(NamedTuple):

@@ -27,7 +27,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     url: Annotated[
         str,
         meta(
-            "Where events are posted to. Shown without its secrets; what was shown may be written back.",
+            "The URL that events are posted to. Shown without its secrets; what was shown may be written back.",
             min_length=1,
             max_length=4_000,
             examples=["https://hooks.example.com/noonbell"],
@@ -36,14 +36,16 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     types: Annotated[
         tuple[Annotated[str, meta(min_length=1, max_length=60)], ...],
         meta(
-            "Types of events or their first words: `run` is every `run.…`. None: every type.",
+            "Event types or their first words: `run` matches every `run.…`. None: every type.",
             max_length=100,
             examples=[["run.failed", "task"]],
         ),
     ] = ()
     tasks: Annotated[
         tuple[Annotated[str, meta(min_length=1, max_length=200)], ...],
-        meta("Names of tasks; `*` and `?` may be in 100 of them. None: every task.", max_length=MOST_NAMES),
+        meta(
+            "Names of tasks; `*` and `?` are wildcards, in at most 100 names. None: every task.", max_length=MOST_NAMES
+        ),
     ] = ()
     labels: Annotated[
         dict[str, Annotated[str, meta(max_length=200)]],
@@ -56,13 +58,13 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     secret: Annotated[
         str | None,
         meta(
-            "Signs as Standard Webhooks. One is made where none is given, and shown once.",
+            "Signs deliveries as Standard Webhooks specifies. If none is given, one is generated and shown once.",
             min_length=1,
             max_length=1_000,
             examples=["***"],
         ),
     ] = None
-    active: Annotated[bool, meta("False: nothing is sent, and its position stands.")] = True
+    active: Annotated[bool, meta("False: nothing is sent, and its position is kept.")] = True
     created_at: ReadOnlyMoment = Instant(0)
     updated_at: ReadOnlyMoment = Instant(0)
 

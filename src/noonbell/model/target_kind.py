@@ -54,13 +54,13 @@ class TargetedTask(ScheduledTask, frozen=True, kw_only=True):
     exec_type: Annotated[
         ExecType,
         described(
-            "SYNC: the response is the result. ASYNC: a callback is. JOB: a handler in a worker. FLOW: steps. COMMAND: a"
+            "SYNC: the response is the result. ASYNC: a callback is the result. JOB: a handler in a worker. FLOW: steps. COMMAND: a"
             " program. AMQP, NATS, REDIS, MQTT: a message to a broker. GRPC: a gRPC method. Default JOB with a `job_type`, FLOW with"
             " `steps`, that of a command, a broker or gRPC with its field, else SYNC.",
             default=None,
         ),
     ] = ExecType.SYNC
-    http_method: Annotated[str, described("Of the request.", choices=tuple(Method))] = "GET"
+    http_method: Annotated[str, described("Method of the request.", choices=tuple(Method))] = "GET"
     target_url: Annotated[
         str | None,
         described(
@@ -72,7 +72,7 @@ class TargetedTask(ScheduledTask, frozen=True, kw_only=True):
     headers: Annotated[
         dict[str, Annotated[str, described(anything=True, max_length=8_192)]],
         described(
-            "Sent with the request; placeholders allowed in values. All but harmless ones are masked in answers.",
+            "Sent with the request; placeholders allowed in values. All but harmless ones are masked in responses.",
             max_length=100,
             expected="an object of at most 100 headers",
             examples=[{"Content-Type": "application/json"}],
@@ -84,14 +84,16 @@ class TargetedTask(ScheduledTask, frozen=True, kw_only=True):
     follow_redirects: Annotated[bool, described("Whether a redirect is followed.")] = False
     secret: Annotated[
         str | None,
-        described("Signs the requests as Standard Webhooks. Masked in answers.", min_length=1, max_length=1_024),
+        described(
+            "Signs the requests as Standard Webhooks specifies. Masked in responses.", min_length=1, max_length=1_024
+        ),
     ] = None
     callback_method: Annotated[str, described("How the target calls back.", choices=CALLBACK_METHODS)] = "POST"
     callback_timeout_sec: Annotated[int, described("ASYNC: how long to wait for the callback.", ge=1, le=YEAR)] = 300
     cancel_url: Annotated[
         str | None,
         described(
-            "Called with the run's ids and the reason when a run is canceled while an attempt is under way or a callback is awaited."
+            "Called with the run's ids and the reason when a run is canceled while an attempt is running or a callback is awaited."
             " A URL as `target_url`, without placeholders.",
             max_length=4_096,
             examples=["http://svc.internal/api/stop"],
@@ -111,27 +113,24 @@ class TargetedTask(ScheduledTask, frozen=True, kw_only=True):
     nats: Annotated[NatsMessage | None, described("NATS: the message, and where the server is.")] = None
     redis: Annotated[RedisMessage | None, described("REDIS: the message, and where the server is.")] = None
     mqtt: Annotated[MqttMessage | None, described("MQTT: the message, and where the broker is.")] = None
-    grpc: Annotated[GrpcCall | None, described("GRPC: the unary method that is called with the payload.")] = None
+    grpc: Annotated[GrpcCall | None, described("GRPC: the unary method to call with the payload.")] = None
     queue: Annotated[
         str,
-        described(
-            'JOB and COMMAND: the lane of its runs. Default "default"; HTTP targets live on "http".', default=None
-        ),
+        described('JOB and COMMAND: the queue of its runs. Default "default"; HTTP targets use "http".', default=None),
     ] = ""
 
     command: Annotated[
         Any,
         described(
-            "COMMAND: the program by its absolute path and its arguments, a list of texts; with `shell`, one text.",
+            "COMMAND: the absolute path of the program and its arguments, as a list of strings; with `shell`, one string.",
             examples=[["/usr/local/bin/backup", "--all"]],
         ),
     ] = None
-    shell: Annotated[bool, described("COMMAND: `command` is a text that /bin/sh reads.")] = False
+    shell: Annotated[bool, described("COMMAND: `command` is a string for /bin/sh.")] = False
     env: Annotated[
         dict[str, Annotated[str, described(anything=True, max_length=32_768)]],
         described(
-            "COMMAND: variables of its environment, which has PATH, LANG, HOME, USER and NOONBELL_… besides."
-            " All but harmless ones are masked in answers.",
+            "COMMAND: environment variables, in addition to PATH, LANG, HOME, USER and NOONBELL_…. All but harmless ones are masked in responses.",
             max_length=200,
             expected="an object of at most 200 variables",
             examples=[{"TZ": "Asia/Shanghai"}],
@@ -149,7 +148,7 @@ class TargetedTask(ScheduledTask, frozen=True, kw_only=True):
     user: Annotated[
         str | None,
         described(
-            "COMMAND: the user that it runs as, where the worker is root and its file allows that user.",
+            "COMMAND: the user that it runs as, if the worker is root and its file allows that user.",
             min_length=1,
             max_length=64,
             examples=[None],
@@ -157,7 +156,7 @@ class TargetedTask(ScheduledTask, frozen=True, kw_only=True):
     ] = None
     ok_codes: Annotated[
         tuple[Annotated[int, described(ge=0, le=255)], ...],
-        described("COMMAND: the exit codes that are a success.", min_length=1, max_length=256),
+        described("COMMAND: the exit codes that count as success.", min_length=1, max_length=256),
     ] = (0,)
 
 

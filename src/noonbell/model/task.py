@@ -195,7 +195,7 @@ class TaskSpec(TargetedTask, frozen=True, kw_only=True):
     timeout_seconds: Annotated[
         float,
         described(
-            "Of one attempt. 0 and below: the default, 10 for HTTP and brokers, 300 for JOB, 3600 for COMMAND.",
+            "Timeout of one attempt. 0 and below: the default, 10 for HTTP and brokers, 300 for JOB, 3600 for COMMAND.",
             ge=-YEAR,
             le=2_592_000,
             expected="seconds, at most 2592000 (30 days)",
@@ -210,7 +210,7 @@ class TaskSpec(TargetedTask, frozen=True, kw_only=True):
     max_concurrency: Annotated[
         int | None,
         described(
-            "Runs side by side. Null: no limit; 0: none. Default 1 for HTTP and COMMAND, null for JOB and brokers.",
+            "Runs at once. Null: no limit; 0: none. Default 1 for HTTP and COMMAND, null for JOB and brokers.",
             ge=0,
             le=1_000_000,
             expected="0 to 1000000, or null for no limit",
@@ -218,42 +218,48 @@ class TaskSpec(TargetedTask, frozen=True, kw_only=True):
             examples=[1],
         ),
     ] = _BY_KIND
-    concurrency_policy: Annotated[ConcurrencyPolicy, described("At the limit: wait, be skipped, or go on.")] = (
+    concurrency_policy: Annotated[ConcurrencyPolicy, described("At the limit: wait, skip, or run anyway.")] = (
         ConcurrencyPolicy.QUEUE
     )
     queue_depth: Annotated[
         int | None,
         described(
-            "How many may wait at the limit; null: no limit.",
+            "How many runs may wait at the limit; null: no limit.",
             ge=0,
             le=INT32,
             expected="0 or more, or null for no limit",
         ),
     ] = None
-    overlap_action: Annotated[OverlapAction, described("A slot while the round before still runs.")] = (
-        OverlapAction.ALLOW
+    overlap_action: Annotated[
+        OverlapAction, described("What to do with a slot while the previous run is still running.")
+    ] = OverlapAction.ALLOW
+    failure_action: Annotated[FailureAction, described("What to do with a slot after a failed run.")] = (
+        FailureAction.RUN_NEW
     )
-    failure_action: Annotated[FailureAction, described("A slot after a round that failed.")] = FailureAction.RUN_NEW
     circuit: Annotated[Circuit, described("For HALF_OPEN.")] = Circuit()
-    misfire_policy: Annotated[MisfirePolicy, described("Slots that are late.")] = MisfirePolicy.FIRE_NOW
+    misfire_policy: Annotated[MisfirePolicy, described("What to do with late slots.")] = MisfirePolicy.FIRE_NOW
     catchup_limit: Annotated[
         int, described("With CATCH_UP_LIMITED: how many late slots run, 1 or more.", ge=0, le=100_000)
     ] = 0
     misfire_grace_seconds: Annotated[int, described("A slot older than this is late.", ge=0, le=YEAR)] = 10
 
-    priority: Annotated[int, described("Higher first.", ge=-1_000_000_000, le=1_000_000_000)] = 0
-    rate_limit: Annotated[RateLimit | None, described("At most `max` starts in any stretch of `per_seconds`.")] = None
+    priority: Annotated[int, described("Higher runs first.", ge=-1_000_000_000, le=1_000_000_000)] = 0
+    rate_limit: Annotated[RateLimit | None, described("At most `max` starts in any period of `per_seconds`.")] = None
     concurrency_key: Annotated[
         str | None,
         described(
-            "The field of the payload whose values are the keys of runs: of one key, `max_per_key` run side by side.",
+            "The field of the payload whose values are the keys of runs: at most `max_per_key` runs with the same key run at once.",
             min_length=1,
             examples=["payload.tenant"],
         ),
     ] = None
     max_per_key: Annotated[
         int,
-        described("Runs of one `concurrency_key` side by side, over all nodes; the others wait.", ge=1, le=1_000_000),
+        described(
+            "Runs with the same `concurrency_key` that run at once, across all nodes; the others wait.",
+            ge=1,
+            le=1_000_000,
+        ),
     ] = 1
     worker_timeout_ms: Annotated[int, described("The lease.", ge=100, le=86_400_000)] = 15_000
     ping_interval_ms: Annotated[
@@ -262,7 +268,7 @@ class TaskSpec(TargetedTask, frozen=True, kw_only=True):
     expires_in_seconds: Annotated[
         int | None,
         described(
-            "A run that no worker has claimed this long after it was due is skipped, `expired`; null: it waits for ever.",
+            "A run that no worker has claimed this long after it was due is skipped as `expired`; null: it waits forever.",
             ge=1,
             le=YEAR,
         ),
@@ -270,8 +276,7 @@ class TaskSpec(TargetedTask, frozen=True, kw_only=True):
     quiet: Annotated[
         tuple[QuietHours, ...],
         described(
-            "Stretches of the day in which its runs do not start: they wait for the end, or their slots are skipped. Runs that are triggered"
-            " by hand start all the same.",
+            "Times of the day in which its runs do not start: they wait for the end, or their slots are skipped. Manually triggered runs start anyway.",
             max_length=MOST_QUIET,
         ),
     ] = ()
@@ -282,8 +287,7 @@ class TaskSpec(TargetedTask, frozen=True, kw_only=True):
     sla: Annotated[
         Sla | None,
         described(
-            "What is promised of its runs: when they start and end, and how many succeed. Null: as the settings say of its"
-            " labels; an empty object: nothing."
+            "What is promised about its runs: when they start and end, and how many succeed. Null: the settings for its labels apply; an empty object: nothing."
         ),
     ] = None
     specific_worker_ids: Annotated[tuple[str, ...], described("Only these workers; empty: any.", max_length=1_000)] = ()
@@ -292,25 +296,23 @@ class TaskSpec(TargetedTask, frozen=True, kw_only=True):
         dict[str, Annotated[str, described(max_length=255)]],
         described("Only workers that have all of these labels (`--label NAME=VALUE`); empty: any.", max_length=50),
     ] = msgspec.field(default_factory=dict)
-    fanout: Annotated[Fanout | None, described("Carried out by several workers.")] = None
-    delivery: Annotated[Delivery, described("at_most_once: an attempt that may have begun is never repeated.")] = (
+    fanout: Annotated[Fanout | None, described("Each run is executed by several workers.")] = None
+    delivery: Annotated[Delivery, described("at_most_once: an attempt that may have started is never repeated.")] = (
         Delivery.AT_LEAST_ONCE
     )
     on_lost: Annotated[
         OnLost,
-        described(
-            "When a worker dies: run it again, or fail. Default as `recovery.orphaned_runs` says: RETRY.", default=None
-        ),
+        described("When a worker dies: run it again, or fail. Default `recovery.orphaned_runs`: RETRY.", default=None),
     ] = OnLost.RETRY
-    max_lost: Annotated[int, described("Losses before it fails all the same.", ge=0, le=1_000_000)] = 3
-    on_exhausted: Annotated[OnExhausted, described("What becomes of the task when a run fails for good.")] = (
+    max_lost: Annotated[int, described("How many times it may be lost before it fails.", ge=0, le=1_000_000)] = 3
+    on_exhausted: Annotated[OnExhausted, described("What happens to the task when a run fails for good.")] = (
         OnExhausted.KEEP
     )
     delete_on_complete: Annotated[bool, described("Delete the task after its last slot.")] = False
     steps: Annotated[
         tuple[Step, ...],
         described(
-            "FLOW: what is done, in the order that `needs` says.",
+            "FLOW: the steps, in the order that `needs` sets.",
             anything=True,
             max_length=MOST_STEPS,
             expected=f"a list of 1 to {MOST_STEPS} steps",

@@ -78,15 +78,15 @@ class ScheduledTask(msgspec.Struct, frozen=True, kw_only=True):
             "1 to 255 characters, unique among tasks that are not deleted.", min_length=1, examples=["sync_stats"]
         ),
     ]
-    description: Annotated[str, described("For people.", max_length=4_000, lines=True)] = ""
+    description: Annotated[str, described("A description for people.", max_length=4_000, lines=True)] = ""
     labels: Annotated[
         dict[str, Annotated[str, described(max_length=255)]],
-        described("Names and values to find tasks by.", examples=[{"team": "billing"}]),
+        described("Names and values for finding tasks.", examples=[{"team": "billing"}]),
     ] = {}
     managed_by: Annotated[
         str,
         described(
-            "Who looks after it: api, file:NAME or code:NAME.",
+            "Who manages it: api, file:NAME or code:NAME.",
             min_length=1,
             pattern="api|(file|code):.{1,200}",
             expected="api, file:NAME or code:NAME",
@@ -97,7 +97,7 @@ class ScheduledTask(msgspec.Struct, frozen=True, kw_only=True):
         dict[str, Any],
         described(
             "Anything; kept and shown. `retention_days` and `retention_runs` say how long its history is kept, `payload_schema`"
-            " which fields the form of a run has."
+            " which fields the form for a run has."
         ),
     ] = {}
 
@@ -105,7 +105,7 @@ class ScheduledTask(msgspec.Struct, frozen=True, kw_only=True):
     """In the normal form of `when.normalise`."""
     schedules: Annotated[
         tuple[dict[str, Any], ...],
-        described("Several schedules instead of `schedule`; a slot that two of them name is one slot.", max_length=20),
+        described("Several schedules instead of `schedule`; a time matched by two of them is one slot.", max_length=20),
     ] = ()
     exclude: Annotated[
         tuple[dict[str, Any], ...],
@@ -114,15 +114,14 @@ class ScheduledTask(msgspec.Struct, frozen=True, kw_only=True):
     dst: Annotated[
         ClockChanges | None,
         described(
-            "What a clock change does to times of day. Null: a skipped one is done right after the gap, a repeated one the"
-            " first time."
+            "What clock changes do to times of day. Null: a skipped time runs right after the gap, a repeated one the first time."
         ),
     ] = None
     timezone: Annotated[
         str, described("An IANA name or an offset such as +08:00.", anything=True, examples=["Asia/Shanghai"])
     ] = "UTC"
-    start_at: Annotated[Moment | None, described("No slot before this.")] = None
-    end_at: Annotated[Moment | None, described("No slot after this.")] = None
+    start_at: Annotated[Moment | None, described("No slots before this.")] = None
+    end_at: Annotated[Moment | None, described("No slots after this.")] = None
     jitter_seconds: Annotated[
         int,
         described(
@@ -135,12 +134,14 @@ class ScheduledTask(msgspec.Struct, frozen=True, kw_only=True):
     calendar: Annotated[
         TaskCalendar | None,
         described(
-            "A calendar, and what becomes of slots on its closed days.",
+            "A calendar, and what happens to slots on its closed days.",
             examples=[{"name": "china", "when_closed": "next_open_day"}],
         ),
     ] = None
 
-    after: Annotated[After | None, described("Run when others end, instead of a schedule or beside it.")] = None
+    after: Annotated[After | None, described("Run when other tasks end, instead of or in addition to a schedule.")] = (
+        None
+    )
     """Upstreams are stored by id: the store puts the ids in the place of names."""
 
 
@@ -173,14 +174,14 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     task: Annotated[
         Annotated[int, meta(ge=1, le=2**53 - 1)] | Annotated[str, meta(min_length=1, max_length=255)],
         meta(
-            "The task that goes before, by its name or id.",
+            "The task to run after, by its name or id.",
             expected="the name or the id of a task",
             missing="the name or the id of a task",
             examples=["extract"],
         ),
     ]
     """By its id where it is stored."""
-    on: Annotated[UpstreamOutcome, meta("Which endings of its runs count.")] = UpstreamOutcome.SUCCESS
+    on: Annotated[UpstreamOutcome, meta("Which outcomes of its runs count.")] = UpstreamOutcome.SUCCESS
 
 
 class After(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,7 +192,7 @@ class After(msgspec.Struct, frozen=True, kw_only=True):
     tasks: Annotated[
         tuple[Upstream, ...],
         meta(
-            "The tasks that go before.",
+            "The tasks to run after.",
             min_length=1,
             max_length=MOST_UPSTREAMS,
             expected=f"a list of 1 to {MOST_UPSTREAMS} tasks",
@@ -200,11 +201,9 @@ class After(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ]
     join: Annotated[JoinMode, meta("Wait for all of them, or for the first.")] = JoinMode.ALL
-    same_slot: Annotated[
-        bool, meta("Only runs of the same slot belong together; else one of each since the last run.")
-    ] = True
+    same_slot: Annotated[bool, meta("Match runs of the same slot; else one of each since the last run.")] = True
     within_seconds: Annotated[
-        int, meta("How long to wait for the others, from the first that ended.", ge=1, le=_YEAR)
+        int, meta("How long to wait for the others after the first has ended.", ge=1, le=_YEAR)
     ] = 86_400
 
     @property

@@ -18,11 +18,11 @@ class ViewedList(StrEnum):
 class SavedView(msgspec.Struct, frozen=True, kw_only=True):
     component: ClassVar[str] = "SavedView"
 
-    list: Annotated[ViewedList, meta("The list whose view it is.", examples=["runs"])]
+    list: Annotated[ViewedList, meta("The list that the view is for.", examples=["runs"])]
     name: Annotated[str, meta("Unique in its list.", examples=["failed billing"])]
     query: Annotated[
         str,
-        meta("The filters and the order, as the address of the page has them.", examples=["status=FAILED&queue=pdf"]),
+        meta("The filters and the order, as in the URL of the page.", examples=["status=FAILED&queue=pdf"]),
     ]
     saved_by: Annotated[str | None, meta("The name of the token, if one was used.", examples=["alice"])] = None
     saved_at: Annotated[Moment, meta(examples=["2026-11-15T02:30:00Z"])]

@@ -113,7 +113,7 @@ class LeaseOrder(msgspec.Struct, frozen=True, kw_only=True):
     component: ClassVar[str] = "OrderAnswer"
 
     run_id: Annotated[RunId, meta(examples=[7340033])]
-    order: Annotated[Order, meta("`cancel`: stop it; `lost`: another worker has it, or it is over.")]
+    order: Annotated[Order, meta("`cancel`: stop it; `lost`: another worker has it, or it has ended.")]
     lease_expires_at: Annotated[Moment | None, meta(examples=["2026-11-15T02:30:15Z"])] = None
     ping_interval_ms: Annotated[int | None, meta(examples=[5000])] = None
 
@@ -121,10 +121,10 @@ class LeaseOrder(msgspec.Struct, frozen=True, kw_only=True):
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
     name: Annotated[str, meta(examples=["default"])]
     paused: bool = False
-    concurrency: Annotated[int | None, meta("Runs side by side; null: no limit.", examples=[20])] = None
+    concurrency: Annotated[int | None, meta("Runs at once; null: no limit.", examples=[20])] = None
     rate_limit: Annotated[RateLimit | None, meta(examples=[{"max": 100, "per_seconds": 60.0, "key": None}])] = None
     quiet: Annotated[tuple[QuietHours, ...], meta("When nothing starts.")] = ()
-    spread_seconds: Annotated[int, meta("What waited for their end starts within this time.")] = 0
+    spread_seconds: Annotated[int, meta("After quiet hours, held runs start within this time.")] = 0
     waiting: Annotated[int, meta("Due and not claimed.", examples=[12])] = 0
     held: Annotated[int, meta("Of these, the runs that wait because their key is full.", examples=[4])] = 0
     delayed: Annotated[int, meta("Not due yet.", examples=[3])] = 0
@@ -144,7 +144,7 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: Annotated[
         int | None,
         meta(
-            "Runs side by side; null: no limit.",
+            "Runs at once; null: no limit.",
             ge=0,
             le=2**31 - 1,
             expected="0 or more, or null for no limit",
@@ -153,7 +153,7 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     quiet: Annotated[
         tuple[QuietHours, ...],
-        meta("Stretches of the day in which nothing starts but what is triggered by hand.", max_length=MOST_QUIET),
+        meta("Times of the day in which only manually triggered runs start.", max_length=MOST_QUIET),
     ] = ()
     spread_seconds: Annotated[
         int, meta("After quiet hours, the runs that waited start evenly within this time.", ge=0, le=LONGEST_SPREAD)

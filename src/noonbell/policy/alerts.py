@@ -354,8 +354,9 @@ TEXTS: Mapping[str, str] = {
     "worker_lost": "worker {worker} was lost with run {run}",
     "ended": "run {run} ended {status}",
     "ended_with": "run {run} ended {status}: {error}",
-    "overdue": "its slot of {slot} was due {span} ago and has not been planned",
-    "late_start": "{n} run is due and not started, waiting for {span}|{n} runs are due and not started, the first waiting for {span}",
+    "overdue": "its slot at {slot} was due {span} ago and has not been planned",
+    "late_start": "{n} run is due and has not started; it has waited {span}|{n} runs are due and have not started;"
+    " the first has waited {span}",
     "slow": "run {run} has taken {seconds} s so far; usually {usual} s",
     "sla_ratio": "{ratio} % of its runs succeeded in {window}; the target is {wanted} %",
     "sla_breached": "run {run} missed its service level ({rule}): the deadline was {deadline}",
@@ -363,7 +364,7 @@ TEXTS: Mapping[str, str] = {
     "sla_foreseen_usual": "at its usual {seconds} s, run {run} is expected at {expected}; its deadline is {deadline} ({rule})",
     "test": "Channel {name} works: this is how alerts will arrive.",
     "store_away": "seen from {node}: {error}",
-    "store_back": "seen from {node}: it was away for {span}",
+    "store_back": "seen from {node}: it was unreachable for {span}",
 }
 """What messages say, in English; `alert_said.CODE` of the catalogues has the other languages. `n` chooses between `one|many`."""
 

@@ -163,7 +163,7 @@ def problems(steps: Sequence[Step]) -> Iterator[tuple[int, str, str]]:
         for need in step.needs:
             if need not in known:
                 is_sound = False
-                said = "names {name}, which is no step; there are {known}"
+                said = "names {name}, which is not a step; expected one of {known}"
                 yield index, "needs", Sentence(said, name=repr(need), known=_listed(known))
         if len(set(step.needs)) < len(step.needs):
             twice = next(need for need, count in Counter(step.needs).items() if count > 1)

@@ -149,7 +149,7 @@ class Queries(Protocol):
         """The steps of a run of a flow, in the order in which its task names them; none before it has started."""
 
     async def children(self, run_id: RunId, positions: Sequence[int]) -> list[ChildState]:
-        """How the children of a run at these positions stand, in that order. What is not kept any longer is left out."""
+        """How the children of a run at these positions stand, in that order. What is no longer kept is left out."""
 
     async def task_as_of(self, task_id: TaskId, version: int) -> Task | None:
         """A task with the spec of one of its versions; None if it was purged."""

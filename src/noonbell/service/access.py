@@ -35,8 +35,8 @@ _TRIES: Final = 5
 _LOOKUPS: Final = 4
 """Unknown tokens that are looked up in the store at the same time: guesses leave its connections to others."""
 NOT_MINTED: Final = (
-    "no token is asked for here, so none is made: an unknown caller would keep it. On the store itself,"
-    " noonbell token create --role admin --name NAME makes one; auth.enabled: true asks for it"
+    "no token is required here, so none is created: an unknown caller would get it. Create one on the"
+    " store itself with noonbell token create --role admin --name NAME, then set auth.enabled to true"
 )
 
 
@@ -55,7 +55,7 @@ class TokenBody(msgspec.Struct, frozen=True, kw_only=True):
             expected="up to 100 letters, digits, spaces and . _ - @",
         ),
     ]
-    role: Annotated[Role, meta("What it may do.")]
+    role: Annotated[Role, meta("The role: what it may do.")]
     labels: Annotated[
         dict[str, str] | None,
         meta(
@@ -91,12 +91,14 @@ class ShownToken(msgspec.Struct, frozen=True, kw_only=True):
     labels: Annotated[dict[str, str] | None, meta(examples=[None])]
     queues: Annotated[list[str] | None, meta(examples=[None])]
     job_types: Annotated[list[str] | None, meta(examples=[None])]
-    token: Annotated[str, meta("How it begins; whole only where it is made.", examples=["nb_Y1kbhna…"])]
+    token: Annotated[
+        str, meta("Its first characters; the whole token only when it is created.", examples=["nb_Y1kbhna…"])
+    ]
     created_at: Moment
     created_by: Annotated[str | None, meta(examples=["ada"])]
     expires_at: Annotated[Moment | None, meta(examples=[None])]
     revoked_at: Annotated[Moment | None, meta(examples=[None])]
-    used_at: Annotated[Moment | None, meta("Roughly: noted once a minute.")]
+    used_at: Annotated[Moment | None, meta("Approximate: recorded once a minute.")]
 
 
 TokenList = list_of("TokenList", ShownToken)
@@ -190,7 +192,7 @@ class Access:
                 await self.revoke(name)
             with contextlib.suppress(AlreadyExists):  # another node was quicker
                 return (await self.create(name, role, seconds=seconds))[0]
-        raise StoreUnavailable("the session could not be begun; try again")
+        raise StoreUnavailable("the session could not be started; try again")
 
     async def tokens(self) -> list[dict[str, Any]]:
         return [shown(token) for token in await self._store.tokens()]
@@ -216,7 +218,7 @@ class Access:
         if token is None or not token.is_good(await self._store.now() if token.expires_at else 0):
             self._throttle.check(peer)
             self._throttle.failed(peer)
-            raise Unauthorized("the token is not known, revoked or has expired")
+            raise Unauthorized("the token is unknown, revoked or expired")
         return token
 
     def check_peer(self, peer: str) -> None:
@@ -290,9 +292,15 @@ def _scope_problems(
     found: dict[str, str] = {}
     if role == Role.ADMIN:
         given = {"queues": queues, "labels": labels, "job_types": job_types}
-        return {name: f"are not for the role {Role.ADMIN}, which is for all" for name, value in given.items() if value}
+        return {
+            name: f"cannot be set for the role {Role.ADMIN}, which covers everything"
+            for name, value in given.items()
+            if value
+        }
     if role == Role.WORKER and labels:
-        found["labels"] = f"are not for the role {Role.WORKER}: a worker claims by queue and job type; leave them out"
+        found["labels"] = (
+            f"cannot be set for the role {Role.WORKER}: a worker claims by queue and job type; leave them out"
+        )
     if role == Role.WORKER and not queues:
         found["queues"] = "are missing; expected the queues that the worker may claim from"
     for field, names in (("queues", queues), ("job_types", job_types)):
@@ -370,7 +378,7 @@ class CallRate:
         if left < 1:
             wait = math.ceil((1 - left) / per_second)
             raise RateLimited(
-                f"this token has made its {self._per_minute} calls of a minute (auth.calls_per_minute);"
+                f"this token has used its {self._per_minute} calls per minute (auth.calls_per_minute);"
                 f" try again in {wait} s",
                 details={"retry_after": wait},
             )

@@ -245,13 +245,13 @@ DAY: Final = 86_400 * SECOND
 
 
 class SlotList(msgspec.Struct, frozen=True, kw_only=True):
-    since: Annotated[Moment | None, meta("From then on; a day before `to` if left out.")] = msgspec.field(
+    since: Annotated[Moment | None, meta("Start of the time range; a day before `to` if left out.")] = msgspec.field(
         name="from", default=None
     )
-    until: Annotated[Moment | None, meta("Until then, the future too; now if left out.")] = msgspec.field(
-        name="to", default=None
+    until: Annotated[Moment | None, meta("End of the time range, also in the future; now if left out.")] = (
+        msgspec.field(name="to", default=None)
     )
-    limit: Annotated[int, meta("How many items, at most.", ge=1, le=LARGEST_PAGE)] = 100
+    limit: Annotated[int, meta("The most items to return.", ge=1, le=LARGEST_PAGE)] = 100
 
 
 class ShownSlot(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,7 +265,7 @@ class ShownSlot(msgspec.Struct, frozen=True, kw_only=True):
     reason: Annotated[str | None, meta("Why it was skipped or dropped.", examples=["overlap"])]
     run_id: Annotated[RunId | None, meta(examples=[7340033])]
     status: Annotated[RunStatus | None, meta(examples=["SKIPPED"])]
-    actor: Annotated[str | None, meta("Who turned the task off.", examples=[None])]
+    actor: Annotated[str | None, meta("Who disabled the task.", examples=[None])]
     since: Annotated[Moment | None, meta(examples=[None])]
     task_version: Annotated[int, meta(examples=[1])]
     moved_to: Annotated[
@@ -277,7 +277,7 @@ class SlotPage(msgspec.Struct, frozen=True, kw_only=True):
     items: list[ShownSlot]
     since: Moment = msgspec.field(name="from")
     until: Moment = msgspec.field(name="to")
-    next_from: Annotated[Moment | None, meta("Ask again from here for more.", examples=[None])]
+    next_from: Annotated[Moment | None, meta("Where to continue for more.", examples=[None])]
 
 
 class Slots:

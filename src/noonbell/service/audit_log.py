@@ -66,9 +66,9 @@ def noted_commands() -> dict[str, Any]:
 
 
 class AuditList(msgspec.Struct, frozen=True, kw_only=True):
-    limit: Annotated[int, meta("How many, at most.", ge=1, le=1_000)] = 100
-    before: Annotated[int | None, meta("The `next_before` of the page before.", ge=0, le=2**53 - 1)] = None
-    actor: Annotated[str | None, meta("Only what this one did.", examples=["ada"])] = None
+    limit: Annotated[int, meta("The most to return.", ge=1, le=1_000)] = 100
+    before: Annotated[int | None, meta("The `next_before` of the previous page.", ge=0, le=2**53 - 1)] = None
+    actor: Annotated[str | None, meta("Only changes by this actor.", examples=["ada"])] = None
 
 
 class ShownEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,13 +77,13 @@ class ShownEntry(msgspec.Struct, frozen=True, kw_only=True):
     id: Annotated[int, meta(examples=[1])]
     at: Moment
     actor: Annotated[str | None, meta(examples=["ada"])]
-    action: Annotated[str, meta("The operation's id in this description.", examples=["create_task"])]
-    subject: Annotated[str, meta("The address that was called.", examples=["/api/v1/tasks/1"])]
+    action: Annotated[str, meta("The operation's id in this API description.", examples=["create_task"])]
+    subject: Annotated[str, meta("The path that was called.", examples=["/api/v1/tasks/1"])]
     peer: Annotated[str, meta(examples=["10.0.0.7"])]
     request_id: Annotated[str, meta(examples=["4bf92f3577b34da6a3ce929d0e0e4736"])]
     details: dict[str, Any]
     hash: Annotated[str, meta(examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"])]
-    key: Annotated[str | None, meta("The key that signed it; null: none did.", examples=["k1"])]
+    key: Annotated[str | None, meta("The key that signed it; null: not signed.", examples=["k1"])]
 
 
 class AuditPage(msgspec.Struct, frozen=True):
@@ -92,9 +92,9 @@ class AuditPage(msgspec.Struct, frozen=True):
 
 
 class AuditCheck(msgspec.Struct, frozen=True, kw_only=True):
-    limit: Annotated[int, meta("How many entries, the newest.", ge=1, le=100_000)] = 10_000
+    limit: Annotated[int, meta("How many of the newest entries.", ge=1, le=100_000)] = 10_000
     expect_head: Annotated[
-        str | None, meta("An entry that must be there, `NUMBER:HASH`, from `audit log head` in a server's log.")
+        str | None, meta("An entry that the log must have, `NUMBER:HASH`, from `audit log head` in a server's log.")
     ] = None
 
 
@@ -107,7 +107,7 @@ class AuditFlaw(msgspec.Struct, frozen=True, kw_only=True):
 
 class AuditState(msgspec.Struct, frozen=True, kw_only=True):
     is_sound: Annotated[bool, meta(examples=[True])]
-    since: Annotated[int, meta("The first entry that was looked at.", examples=[1])]
+    since: Annotated[int, meta("The first entry that was checked.", examples=[1])]
     head: Annotated[str | None, meta("The last one, `NUMBER:HASH`.", examples=[f"512:{'9f86d081884c7d65' * 4}"])]
     signed: Annotated[int, meta("How many of them are signed.", examples=[473])]
     signed_since: Annotated[int | None, meta("The first of those.", examples=[40])]
@@ -194,7 +194,7 @@ def expected_heads(texts: Sequence[str], field: str) -> list[Head]:
     try:
         return [Head.read(text) for text in texts]
     except ValueError as error:
-        raise InvalidArgument.fields({field: f"is no head of the audit log; {error}"}) from None
+        raise InvalidArgument.fields({field: f"is not a head of the audit log; {error}"}) from None
 
 
 def shown_state(state: LogState, key_id: str | None) -> dict[str, Any]:
@@ -326,7 +326,8 @@ class AuditWriter:
             self._writer.cancel()
         if self._waiting:
             log.error(
-                "%s of the audit log could not be written; see above in this log", counted(len(self._waiting), "line")
+                "%s of the audit log could not be written; see above in this log",
+                counted(len(self._waiting), "entry", "entries"),
             )
 
     async def _write_all(self) -> None:
@@ -360,16 +361,16 @@ class AuditWriter:
                     await self._write([line])
                 return
             batch[0].fail(error)
-            log.exception("a line of the audit log is given up: the store does not take it")
+            log.exception("an entry of the audit log was dropped: the store does not accept it")
         else:
             late = sum(line.is_late for line in batch)
             if late:
-                log.warning("%s of the audit log written late", counted(late, "line"))
+                log.warning("%s of the audit log written late", counted(late, "entry", "entries"))
         for line in batch:
             line.end(written=True)
         self._waiting = self._waiting[len(batch) :]
 
     def _forget_oldest(self) -> None:
         if len(self._waiting) > _MOST_OWED:
-            log.error("%s of the audit log given up", counted(len(self._waiting) - _MOST_OWED, "line"))
+            log.error("%s of the audit log dropped", counted(len(self._waiting) - _MOST_OWED, "entry", "entries"))
             self._waiting = self._waiting[-_MOST_OWED:]

@@ -86,24 +86,24 @@ class BulkStart(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Annotated[BulkKind, meta("What is done with each of them.", examples=["retry_runs"])]
     filter: Annotated[
-        dict[str, Any] | None, meta("Which ones: as the filter of `POST /runs/retry`, or of `POST /tasks/enable`.")
+        dict[str, Any] | None, meta("Which ones, like the filter of `POST /runs/retry` or of `POST /tasks/enable`.")
     ] = None
     ids: Annotated[
         tuple[Annotated[int, meta(ge=1, le=2**53 - 1)], ...] | None,
         meta("Instead of a filter: the ids of the runs or tasks.", min_length=1, max_length=MOST_IDS),
     ] = None
-    all: Annotated[bool, meta("Every run or task: instead of a filter.")] = False
+    all: Annotated[bool, meta("All runs or tasks, instead of a filter.")] = False
     change: Annotated[TasksChange | None, meta("What `change_tasks` sets.")] = None
 
 
 class BulkList(msgspec.Struct, frozen=True, kw_only=True):
-    limit: Annotated[int, meta("How many, at most.", ge=1, le=1_000)] = 50
-    before: Annotated[int | None, meta("Operations with a lower id than this.", ge=1, le=2**53 - 1)] = None
+    limit: Annotated[int, meta("The most to return.", ge=1, le=1_000)] = 50
+    before: Annotated[int | None, meta("Only operations with a lower id than this.", ge=1, le=2**53 - 1)] = None
 
 
 class SkippedList(msgspec.Struct, frozen=True, kw_only=True):
-    limit: Annotated[int, meta("How many, at most.", ge=1, le=10_000)] = 1_000
-    after: Annotated[int, meta("Those with a higher id than this.", ge=0, le=2**53 - 1)] = 0
+    limit: Annotated[int, meta("The most to return.", ge=1, le=10_000)] = 1_000
+    after: Annotated[int, meta("Only those with a higher id than this.", ge=0, le=2**53 - 1)] = 0
 
 
 BulkOperations = list_of("BulkOperations", BulkOperation)
@@ -185,7 +185,7 @@ class Bulk:
         if operation.kind not in OPPOSITES:
             raise InvalidState(Sentence("a bulk operation {kind} cannot be undone", kind=operation.kind))
         if operation.status is BulkStatus.RUNNING:
-            raise InvalidState(Sentence("bulk operation {id} is under way; cancel it first", id=operation_id))
+            raise InvalidState(Sentence("bulk operation {id} is running; cancel it first", id=operation_id))
         new = NewBulk(kind=OPPOSITES[operation.kind], undo_of=operation_id, total=operation.done, by=by)
         return await self._start(new)
 
@@ -201,7 +201,7 @@ def _check(asked: BulkStart, given: Mapping[str, Any], at: ReadContext) -> None:
         if asked.change is None or not _named(asked.change):
             at.wrong("change", "is missing or empty; expected the changes to make")
     elif asked.change is not None:
-        at.wrong("change", "is for change_tasks; leave it out")
+        at.wrong("change", "is only for change_tasks; leave it out")
 
 
 def _named(change: TasksChange) -> dict[str, Any]:
@@ -420,9 +420,9 @@ class TasksChange(msgspec.Struct, frozen=True, kw_only=True):
 
     noun: ClassVar[str] = "a change of tasks"
 
-    labels: Annotated[dict[str, str], meta("Beside those that a task has; an empty value takes the label away.")] = {}
-    queue: Annotated[str | None, meta("Where their next runs wait.", min_length=1, max_length=255)] = None
-    timeout_seconds: Annotated[float | None, meta("Of an attempt.", ge=0.001)] = None
+    labels: Annotated[dict[str, str], meta("Added to the task's labels; an empty value removes the label.")] = {}
+    queue: Annotated[str | None, meta("The queue of their next runs.", min_length=1, max_length=255)] = None
+    timeout_seconds: Annotated[float | None, meta("Timeout of an attempt.", ge=0.001)] = None
     max_retries: Annotated[int | None, meta("Attempts after the first.", ge=0)] = None
     jitter_seconds: Annotated[int | None, meta("Each slot starts up to this many seconds later.", ge=0)] = None
 

@@ -70,7 +70,7 @@ class CalendarBody(CalendarSpec, frozen=True, kw_only=True):
     ical_days: Annotated[
         tuple[DayText, ...] | None,
         meta(
-            "Closed days out of an iCal file. Left out: those of `ics`, or of the copy of the source.",
+            "Closed days from an iCal file. Left out: those of `ics`, or of the copy of the source.",
             max_length=MOST_DAYS,
         ),
     ] = None
@@ -99,10 +99,10 @@ class ShownCalendar(CalendarSpec, frozen=True, kw_only=True):
     component: ClassVar[str] = "Calendar"
 
     name: Annotated[str, meta(examples=["china"])]
-    revision: Annotated[int, meta("One more with each change of its days.", examples=[1])]
-    ical_days: Annotated[list[str], meta("Closed days out of an iCal file.", examples=[[]])]
+    revision: Annotated[int, meta("Increases with each change of its days.", examples=[1])]
+    ical_days: Annotated[list[str], meta("Closed days from an iCal file.", examples=[[]])]
     ical_fetched_at: Annotated[Moment | None, meta("When the copy of the source was made.", examples=[None])]
-    ical_checked_at: Annotated[Moment | None, meta("When the source was last asked.", examples=[None])]
+    ical_checked_at: Annotated[Moment | None, meta("When the source was last fetched.", examples=[None])]
     ical_error: Annotated[str | None, meta("Why the source could not be fetched last time.", examples=[None])]
     tasks: Annotated[int, meta("How many use it.", examples=[3])]
     created_at: Moment
@@ -118,7 +118,7 @@ class SlotMove(msgspec.Struct, frozen=True, kw_only=True):
 
     task_id: Annotated[TaskId, meta(examples=[1])]
     task_name: Annotated[str, meta(examples=["nightly-report"])]
-    slot: Annotated[Moment, meta("Its nominal time: what its schedule says.")]
+    slot: Annotated[Moment, meta("Its nominal time, from the schedule.")]
     before: Annotated[Moment | None, meta("When it is due now. Null: it is skipped, its day is closed.")]
     after: Annotated[Moment | None, meta("When it is due then. Null: it is skipped.")]
     is_late: Annotated[bool, meta("It is due at once, because `after` has passed.", examples=[False])]
@@ -127,24 +127,24 @@ class SlotMove(msgspec.Struct, frozen=True, kw_only=True):
 class CalendarPreview(msgspec.Struct, frozen=True, kw_only=True):
     component: ClassVar[str] = "CalendarPreview"
 
-    changes: Annotated[bool, meta("False: the calendar says the same already.", examples=[True])]
+    changes: Annotated[bool, meta("False: the calendar already has this content.", examples=[True])]
     tasks: Annotated[int, meta("Tasks that use it.", examples=[3])]
     moves: Annotated[list[SlotMove], meta("Slots that move, by task and time.")]
-    more: Annotated[bool, meta("There are others.", examples=[False])]
+    more: Annotated[bool, meta("There are more.", examples=[False])]
     until: Annotated[Moment, meta("Slots that are due by then are compared.")]
 
 
 class CalendarAnswer(ShownCalendar, frozen=True, kw_only=True):
     component: ClassVar[str] = "CalendarSaved"
 
-    changed: Annotated[bool, meta("False: it said the same already.", examples=[True])]
+    changed: Annotated[bool, meta("False: it already had this content.", examples=[True])]
     changed_tasks: Annotated[list[int], meta("The tasks that have a new version with it.", examples=[[1]])]
 
 
 class CalendarDay(msgspec.Struct, frozen=True, kw_only=True):
     day: Annotated[str, meta(examples=["2026-10-01"])]
     open: Annotated[bool, meta(examples=[False])]
-    why: Annotated[str, meta("What says so: open, closed, ical, weekday or usual.", examples=["closed"])]
+    why: Annotated[str, meta("The reason: open, closed, ical, weekday or usual.", examples=["closed"])]
 
 
 class CalendarDays(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,7 +172,7 @@ class FetchFile(Protocol):
 
 async def _no_fetch(url: str, most_bytes: int) -> bytes:
     del url, most_bytes
-    raise InvalidState("this process fetches no files")
+    raise InvalidState("this process cannot fetch files")
 
 
 class Calendars:
@@ -510,7 +510,7 @@ def days_of_file(text: bytes, today: date, field: str = "ics") -> tuple[str, ...
         raise
     except Exception as error:
         said = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise InvalidArgument.field(field, f"is no iCal file that can be read: {said}") from None
+        raise InvalidArgument.field(field, f"is not a readable iCal file: {said}") from None
     return in_ranges(days, field)
 
 
@@ -523,7 +523,7 @@ def in_ranges(days: Iterable[date], field: str = "ics") -> tuple[str, ...]:
         else:
             ranges.append([day, day])
     if len(ranges) > MOST_DAYS:
-        raise InvalidArgument.field(field, f"closes {len(ranges)} stretches of days; expected {MOST_DAYS} at most")
+        raise InvalidArgument.field(field, f"closes {len(ranges)} ranges of days; expected {MOST_DAYS} at most")
     return tuple(str(first) if first == last else f"{first}/{last}" for first, last in ranges)
 
 

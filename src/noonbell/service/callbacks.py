@@ -43,12 +43,12 @@ class CallbackBody(msgspec.Struct, frozen=True, kw_only=True):
     noun: ClassVar[str] = "a callback"
     takes_more: ClassVar[bool] = True
 
-    status: Annotated[CallbackStatus, meta("RUNNING: not done yet, the deadline moves.")]
+    status: Annotated[CallbackStatus, meta("RUNNING: not done yet; this moves the deadline.")]
     data: Annotated[Any, meta("The result.", examples=[{"rows": 42}])] = None
     error_message: Annotated[
         Any, meta(f"A text; what is longer than {LONGEST_MESSAGE} characters is cut.", anything=True)
     ] = None
-    progress: Annotated[Any, meta("With RUNNING: how far it has come.")] = None
+    progress: Annotated[Any, meta("With RUNNING: the progress.")] = None
 
 
 class CallbackByIds(CallbackBody, frozen=True, kw_only=True):
@@ -69,8 +69,8 @@ CallbackRecords = list_of("CallbackRecords", Callback)
 
 
 class CallbackList(msgspec.Struct, frozen=True):
-    limit: Annotated[int, meta("How many, at most.", ge=1, le=1_000)] = 100
-    before: Annotated[int | None, meta("Callbacks with an id below this one.", ge=1, le=2**53 - 1)] = None
+    limit: Annotated[int, meta("The most to return.", ge=1, le=1_000)] = 100
+    before: Annotated[int | None, meta("Only callbacks with an id below this one.", ge=1, le=2**53 - 1)] = None
 
 
 Received: TypeAlias = tuple[CallbackSubject | None, Callback]
@@ -111,7 +111,9 @@ class Callbacks:
     async def by_ids(self, given: Mapping[str, Any], source: CallbackSource) -> CallbackAnswer:
         """Receive a callback by task and run. Raises NotFound unless the run is one of the task's."""
         if not self._rules.allow_id_mode:
-            raise Forbidden("callbacks by task and run are switched off here (callback.allow_id_mode); use the token")
+            raise Forbidden(
+                "callbacks by task ID and run ID are turned off here (callback.allow_id_mode); use the token"
+            )
         asked = read(CallbackByIds, given)
         came = self._incoming(source, task_id=asked.task_id, run_id=asked.run_id)
         if await self._awaits_none(asked.task_id, asked.run_id):
@@ -136,7 +138,9 @@ class Callbacks:
         if received[0] is None:
             self._unknown.note(source.peer)
             if not came.keep_unknown:
-                raise RateLimited("too many callbacks from here found no run; wait a minute, and mind the token")
+                raise RateLimited(
+                    "too many callbacks from this address matched no run; wait a minute, and check the token"
+                )
         return received
 
     async def of_run(self, run_id: RunId, limit: int = 100, before: int | None = None) -> list[Callback]:

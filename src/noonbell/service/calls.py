@@ -47,14 +47,14 @@ USUAL_RETRIES: Final = 3
 
 
 _ConcurrencyKey = Annotated[
-    str, meta("Of one key, `max_per_key` calls of the queue are under way at once.", min_length=1, examples=["acme"])
+    str,
+    meta("At most `max_per_key` calls of the queue with the same key run at once.", min_length=1, examples=["acme"]),
 ]
 
 _RateKey = Annotated[
     str,
     meta(
-        "Calls of the queue with the same key share its rate limit, those with another have their own."
-        " Without a rate limit of the queue it changes nothing.",
+        "Calls of the queue with the same key share one rate limit; each key has its own. It has no effect if the queue has no rate limit.",
         min_length=1,
         examples=["acme"],
     ),
@@ -72,26 +72,27 @@ class CallBody(Call, frozen=True, kw_only=True):
         "key": "mail-4711",
     }
 
-    body: Annotated[
-        Any, meta("A text is sent as it is, anything else as JSON.", examples=[{"to": "a@example.com"}])
-    ] = None
+    body: Annotated[Any, meta("A string is sent as is, anything else as JSON.", examples=[{"to": "a@example.com"}])] = (
+        None
+    )
     delay_seconds: Annotated[
-        float | msgspec.UnsetType, meta("Not before this many seconds from now.", ge=0, le=LONGEST_DELAY, default=0)
+        float | msgspec.UnsetType,
+        meta("Start no earlier than this many seconds from now.", ge=0, le=LONGEST_DELAY, default=0),
     ] = msgspec.UNSET
-    run_at: Annotated[Moment | None, meta("Not before this.", examples=[None])] = None
+    run_at: Annotated[Moment | None, meta("Start no earlier than this time.", examples=[None])] = None
     expires_at: Annotated[
-        Moment | None, meta("Skipped, `expired`, where no worker has claimed it by then.", examples=[None])
+        Moment | None, meta("Skipped as `expired` if no worker has claimed it by then.", examples=[None])
     ] = None
-    key: Annotated[str | None, meta("Ask for it only once; unique on its queue.", min_length=1)] = None
+    key: Annotated[str | None, meta("Idempotency key, unique in its queue.", min_length=1)] = None
     queue: Annotated[
-        str, meta("The lane that it waits on; it can be paused and limited.", min_length=1, max_length=LONGEST_QUEUE)
+        str, meta("The queue that it waits in; it can be paused and limited.", min_length=1, max_length=LONGEST_QUEUE)
     ] = HTTP_QUEUE
-    priority: Annotated[Priority, meta("Higher first.")] = 0
+    priority: Annotated[Priority, meta("Higher runs first.")] = 0
     concurrency_key: _ConcurrencyKey | None = None
     max_per_key: Annotated[
         int,
         meta(
-            "Calls of one `concurrency_key` side by side, over all nodes; the first call of an idle key decides.",
+            "Calls with the same `concurrency_key` that run at once, across all nodes; the first call of an idle key sets it.",
             ge=1,
             le=1_000_000,
         ),
@@ -270,7 +271,9 @@ class Calls:
             except AlreadyExists:
                 task = await self._store.task_named(name_of(queue))
         if task is None or task.spec.job_type != CALL_TYPE:
-            raise InvalidState(f"a task has the name {name_of(queue)!r}, which the calls of that queue need; rename it")
+            raise InvalidState(
+                f"a task has the name {name_of(queue)!r}, which is needed for the calls of that queue; rename it"
+            )
         self._tasks[queue] = task
         self._cache.note(task)
         return task

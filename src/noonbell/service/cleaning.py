@@ -44,7 +44,7 @@ class Cleaning(msgspec.Struct, frozen=True, kw_only=True):
     keep: Annotated[
         int | None,
         meta(
-            "This many of the newest runs stay, in any status. With an age, only what is older goes as well.",
+            "Keep this many of the newest runs, in any status. With an age, only older runs are removed.",
             ge=0,
             le=MOST_RUNS,
             examples=[100],
@@ -54,7 +54,7 @@ class Cleaning(msgspec.Struct, frozen=True, kw_only=True):
         tuple[
             Literal["CALLBACK_SUCCESS", "CANCELED", "FAILED", "FAILED_TIMEOUT", "SKIPPED", "SUCCESS", "TIMEOUT"], ...
         ],
-        meta("Only these; none: all of them.", is_one=True),
+        meta("Only these statuses; none: all of them.", is_one=True),
     ] = ()
 
 
@@ -62,7 +62,7 @@ class HistoryCleaned(msgspec.Struct, frozen=True):
     component: ClassVar[str] = "Cleaned"
 
     removed: Annotated[int, meta(examples=[1200])]
-    more: Annotated[bool, meta("There are others: call again.")] = False
+    more: Annotated[bool, meta("There are more: call again.")] = False
 
 
 class RunCleaning(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,8 +83,7 @@ class KeptRun(msgspec.Struct, frozen=True):
     reason: Annotated[
         KeptReason,
         meta(
-            "There is no such run; it is not final; it is a part, step or child of another run and goes with that;"
-            " or a part, step or child of it is not final.",
+            "There is no such run; it is not final; it is a part, step or child of another run and is removed with it; or a part, step or child of it is not final.",
             examples=["not_final"],
         ),
     ]

@@ -214,7 +214,7 @@ class _Check:
         is_last = stretch is self._history.stretches[-1]
         over = self._newest is None or self._newest.status in FINAL
         if is_last and self._task.next_fire_at is None and over and not self._history.cleaned.count:
-            self._flaw(InconsistencyKind.CURSOR, "its last run is over, and no next slot is set")
+            self._flaw(InconsistencyKind.CURSOR, "its last run has ended, but no next slot is set")
 
     # What must not be there, and numbers that must agree
 
@@ -228,7 +228,7 @@ class _Check:
         if any(one.is_chained or one.names(slot) for one in others):
             return
         what = f"run {record.run_id}" if isinstance(record, SlotRun) else "a dropped range"
-        self._flaw(InconsistencyKind.STRAY, f"{what} is of {_told(slot)}, which is no slot of the task")
+        self._flaw(InconsistencyKind.STRAY, f"{what} is for {_told(slot)}, which is not a slot of the task")
 
     def _check_fired(self, stretch: VersionSpan, planned: int) -> None:
         """The repeat count goes on from version to version, unless the schedule or a return starts it anew."""
@@ -258,7 +258,7 @@ class _Check:
         if newest is None or newest.schedule is None or newest.is_chained:
             return
         if newest.state is State.ON and task.next_fire_at is None:
-            self._flaw(InconsistencyKind.CURSOR, "it is enabled, and no next slot is set")
+            self._flaw(InconsistencyKind.CURSOR, "it is enabled, but no next slot is set")
         if task.status is not TaskStatus.ENABLED and task.next_fire_at is not None:
             self._flaw(InconsistencyKind.CURSOR, f"it is {task.status}, and a next slot is set")
 

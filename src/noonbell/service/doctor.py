@@ -321,11 +321,17 @@ async def look_at_dialects(store: Store, settings: Settings) -> AsyncIterator[Fi
         if any(is_read_otherwise(each, spec.timezone, [default]) for each in saved):
             otherwise.append(task.name)
     if otherwise:
-        says = f"{counted(len(otherwise), 'cron task is', 'cron tasks are')} in another dialect than scheduler.cron_dialect, which would read them otherwise"
+        says = (
+            f"{counted(len(otherwise), 'cron task is', 'cron tasks are')} in a different dialect from"
+            " scheduler.cron_dialect, which would read them differently"
+        )
         way = f"set scheduler.cron_dialect to theirs; or, if it was meant: noonbell task edit NAME --set cron_dialect={default}"
         yield Finding("dialects", CheckStatus.CARE, f"{says}: {shortened(otherwise)}", way)
     if jobs:
-        says = f"{counted(len(jobs), 'cron task is', 'cron tasks are')} in a dialect that is not quartz, as which /api/jobs reads new ones: {shortened(jobs)}"
+        says = (
+            f"{counted(len(jobs), 'cron task is', 'cron tasks are')} in a dialect other than quartz, which"
+            f" /api/jobs uses for new ones: {shortened(jobs)}"
+        )
         yield Finding(
             "dialects", CheckStatus.NOTE, says, "if quartz was meant: noonbell task edit NAME --set cron_dialect=quartz"
         )
@@ -343,8 +349,14 @@ async def look_at_services(store: Store, settings: Settings) -> AsyncIterator[Fi
         if not names <= known.keys():
             without.append(task.name)
     if without:
-        says = f"{counted(len(without), 'task calls', 'tasks call')} a service that executor.services of these settings does not have: {shortened(without)}"
-        way = "give it to every node, and the doctor the settings of a node (--config FILE); until then their runs fail as unknown_service"
+        says = (
+            f"{counted(len(without), 'task calls', 'tasks call')} a service that is not in executor.services of"
+            f" these settings: {shortened(without)}"
+        )
+        way = (
+            "add it on every node, and give the doctor the settings of a node (--config FILE); until then their"
+            " runs fail as unknown_service"
+        )
         yield Finding("services", CheckStatus.CARE, says, way)
 
 

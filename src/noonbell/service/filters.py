@@ -89,12 +89,12 @@ TaskName = Annotated[
     Annotated[int, meta(ge=0, le=2**53 - 1)] | Annotated[str, meta(min_length=1, max_length=260)],
     meta("Of this task: its id, or its name.", expected=f"an id or {BY_NAME}NAME", examples=["sync_stats"]),
 ]
-PageNumber = Annotated[int, meta("Which page, from 1 on.", ge=1, le=2**31 - 1)]
-PageSize = Annotated[int, meta("How many items a page has.", ge=1, le=LARGEST_PAGE)]
+PageNumber = Annotated[int, meta("The page, counted from 1.", ge=1, le=2**31 - 1)]
+PageSize = Annotated[int, meta("Items per page.", ge=1, le=LARGEST_PAGE)]
 Cursor = Annotated[
     str,
     meta(
-        "The `next_cursor` of the page before: pages that stay put while rows are added. No total then.",
+        "The `next_cursor` of the previous page: pages are stable while rows are added, but have no total.",
         min_length=1,
         max_length=2_000,
     ),
@@ -104,12 +104,12 @@ Cursor = Annotated[
 class PageNumbers(msgspec.Struct, frozen=True, kw_only=True):
     """What every page says of itself beside its items."""
 
-    total: Annotated[int | None, meta("Null where the page was asked for by cursor.", examples=[1])]
+    total: Annotated[int | None, meta("Null if the page was requested by cursor.", examples=[1])]
     page: Annotated[int, meta(examples=[1])]
     page_size: Annotated[int, meta(examples=[20])]
     next_cursor: Annotated[str | None, meta(examples=[None])]
     total_is_least: Annotated[
-        bool | msgspec.UnsetType, meta("True where there are more than `total`: a long list is not counted out.")
+        bool | msgspec.UnsetType, meta("True if there are more than `total`: long lists are not counted completely.")
     ] = msgspec.UNSET
 
 
@@ -120,12 +120,12 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
     name: Annotated[Word | None, meta("A part of the name.", examples=["sync"])] = None
     label: Annotated[Label | None, meta("Tasks with this label.", examples=["team=billing"])] = None
     queue: Annotated[Word | None, meta("Tasks whose runs go to this queue.", examples=["default"])] = None
-    managed_by: Annotated[Word | None, meta("Who looks after them.", examples=["api"])] = None
-    include_system: Annotated[bool, meta("Built-in tasks too.")] = False
+    managed_by: Annotated[Word | None, meta("Who manages them.", examples=["api"])] = None
+    include_system: Annotated[bool, meta("Include built-in tasks.")] = False
 
 
 class TaskList(TaskFilter, frozen=True, kw_only=True):
-    sort: Annotated[str, meta("A leading `-` turns it round.", choices=_TASK_ORDERS)] = "id"
+    sort: Annotated[str, meta("A leading `-` reverses it.", choices=_TASK_ORDERS)] = "id"
     page: PageNumber = 1
     page_size: PageSize = 20
     cursor: Cursor | None = None
@@ -145,10 +145,10 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     until: Annotated[Moment | None, meta("Runs whose `scheduled_time` is not after this.")] = msgspec.field(
         name="to", default=None
     )
-    queue: Annotated[Word | None, meta("Runs on this queue.", examples=["default"])] = None
+    queue: Annotated[Word | None, meta("Runs in this queue.", examples=["default"])] = None
     worker: Annotated[Word | None, meta("Runs that this worker has or had.", examples=["host-1"])] = None
-    key: Annotated[Word | None, meta("The runs of this key.", examples=["stats-eu"])] = None
-    origin: Annotated[Origin | None, meta("What they were made from.", examples=["trigger"])] = None
+    key: Annotated[Word | None, meta("Runs with this key.", examples=["stats-eu"])] = None
+    origin: Annotated[Origin | None, meta("What created them.", examples=["trigger"])] = None
     label: Annotated[
         Label | None,
         meta("Runs of tasks with this label; with `origin=call`, calls that have it.", examples=["team=billing"]),
@@ -169,12 +169,12 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     step: Annotated[
         Word | None,
-        meta("Of the flow that `parent_id` names, the runs of this step.", max_length=64, examples=["load"]),
+        meta("Runs of this step of the flow in `parent_id`.", max_length=64, examples=["load"]),
     ] = None
 
 
 class RunList(RunFilter, frozen=True, kw_only=True):
-    sort: Annotated[str, meta("A leading `-` turns it round.", choices=_RUN_ORDERS)] = "-id"
+    sort: Annotated[str, meta("A leading `-` reverses it.", choices=_RUN_ORDERS)] = "-id"
     page: PageNumber = 1
     page_size: PageSize = 20
     cursor: Cursor | None = None
@@ -342,7 +342,7 @@ class EventList(msgspec.Struct, frozen=True, kw_only=True):
     type: Annotated[
         str | None,
         meta(
-            "Types or their first words, parted by commas: `run` is every `run.…`.",
+            "Types or their first words, separated by commas: `run` matches every `run.…`.",
             max_length=2_000,
             examples=["run,task"],
         ),
@@ -351,7 +351,7 @@ class EventList(msgspec.Struct, frozen=True, kw_only=True):
     run: Annotated[int | None, meta("Events of this run.", ge=1, le=2**53 - 1, expected="the id of a run")] = None
     queue: Annotated[str | None, meta("Events of this queue.", examples=["default"])] = None
     after: Annotated[
-        str | None, meta("The id of the last event that was seen; the header `Last-Event-ID` goes before it.")
+        str | None, meta("The id of the last event that was seen; the header `Last-Event-ID` takes precedence.")
     ] = None
 
 

@@ -84,7 +84,7 @@ def check_grpc(values: Mapping[str, Any], at: ReadContext, _check_template: Any)
     if any(name.startswith(at.name_of("grpc")) for name in at.problems.found):
         return
     if not isinstance(call, GrpcCall):
-        at.wrong("grpc", "is missing; expected an object with the address and the method that are called")
+        at.wrong("grpc", "is missing; expected an object with the address and the method to call")
         return
     if not is_extra_installed():
         at.wrong("grpc", NEEDS_EXTRA)
@@ -116,7 +116,7 @@ def _check_metadata(metadata: Mapping[str, Any], at: ReadContext) -> None:
 
 def _metadata_problem(name: Any, value: Any) -> str | None:
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
-        return "is not a name of metadata; expected small letters, digits, _ . and -"
+        return "is not a metadata name; expected lowercase letters, digits, _ . and -"
     if name in _OWNED or name.startswith("grpc-"):
         return "is set by the client that sends the call; leave it out"
     if not isinstance(value, str) or len(value) > LONGEST_VALUE:
@@ -124,13 +124,13 @@ def _metadata_problem(name: Any, value: Any) -> str | None:
     if value == MASK:
         return "has the mask shown in place of secrets as its value; expected the value itself"
     if is_sealed(value):
-        return "is sealed, and no key of secrets.key_file opens it; expected the value itself"
+        return "is encrypted, and no key in secrets.key_file decrypts it; expected the value itself"
     if name.endswith(BINARY):
         return None if decoded(value) is not None else "has a value that is not base64, as names that end in -bin have"
     return (
         None
         if _VALUE.fullmatch(value)
-        else "has a value with a character that metadata cannot carry; use a name that ends in -bin"
+        else "has a value with a character that metadata cannot contain; use a name that ends in -bin"
     )
 
 
@@ -140,7 +140,7 @@ def _check_tls(tls: GrpcTls, at: ReadContext) -> None:
         if text == MASK:
             at.wrong(name, "is the mask shown in place of secrets; expected the text itself")
         elif text is not None and is_sealed(text):
-            at.wrong(name, "is sealed, and no key of secrets.key_file opens it; expected the text itself")
+            at.wrong(name, "is encrypted, and no key in secrets.key_file decrypts it; expected the text itself")
         elif text is not None and "-----BEGIN " not in text:
             at.wrong(name, "is not PEM text; expected text that begins with -----BEGIN")
     if (tls.cert is None) != (tls.key is None):
@@ -205,10 +205,10 @@ def pool_with(files: Any) -> DescriptorPool:
         if name in added:
             return
         if name in path or len(path) > _DEEPEST:
-            raise BadMethod(f"imports of {name} go round in a circle, or too deep")
+            raise BadMethod(f"imports of {name} are circular or nested too deep")
         file = known.get(name) or _well_known(name)
         if file is None:
-            raise BadMethod(f"lacks {name}, which is imported; protoc --include_imports puts it in")
+            raise BadMethod(f"lacks {name}, which is imported; protoc --include_imports includes it")
         for needed in file.dependency:
             add(needed, (*path, name))
         pool.Add(file)

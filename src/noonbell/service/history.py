@@ -34,18 +34,18 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     key: Annotated[
         str,
         meta(
-            "What it was called there, with the name of that system. The same key of a task is the same run.",
+            "Its name in the other system, with the name of that system. The same key of a task is the same run.",
             min_length=1,
             max_length=200,
             examples=["cronjob:42"],
         ),
     ]
     status: Annotated[str, meta("How it ended.", choices=tuple(sorted(FINAL)), examples=["SUCCESS"])]
-    scheduled_time: Annotated[Moment, meta("When it was to run.", examples=["2025-10-14T10:05:00Z"])]
-    end_time: Annotated[Moment, meta("When it was over.", examples=["2025-10-14T10:05:01Z"])]
+    scheduled_time: Annotated[Moment, meta("When it was due.", examples=["2025-10-14T10:05:00Z"])]
+    end_time: Annotated[Moment, meta("When it ended.", examples=["2025-10-14T10:05:01Z"])]
     created_at: Annotated[Moment | None, meta("`scheduled_time` by default.", examples=["2025-10-14T10:05:00Z"])] = None
     start_time: Annotated[Moment | None, meta("When its last attempt began.", examples=["2025-10-14T10:05:00Z"])] = None
-    attempt: Annotated[int, meta("How often it was tried.", ge=0, le=1_000_000)] = 1
+    attempt: Annotated[int, meta("The number of attempts.", ge=0, le=1_000_000)] = 1
     response_code: Annotated[int | None, meta("The HTTP status of the response.", ge=100, le=999, examples=[200])] = (
         None
     )
@@ -66,9 +66,11 @@ class RunRecords(msgspec.Struct, frozen=True, kw_only=True):
 
 class HistoryImported(msgspec.Struct, frozen=True, kw_only=True):
     imported: Annotated[int, meta("Runs that are new here.", examples=[1])]
-    known: Annotated[int, meta("Runs that were brought over before.", examples=[0])]
-    removed: Annotated[int, meta("Runs that ended before a moment up to which history was cleaned up: left out.")]
-    recent: Annotated[int, meta("Runs that ended less than a minute ago: left out, bring them again.")]
+    known: Annotated[int, meta("Runs that were imported before.", examples=[0])]
+    removed: Annotated[
+        int, meta("Runs left out, because they ended before the time up to which history was removed here.")
+    ]
+    recent: Annotated[int, meta("Runs left out, because they ended less than a minute ago: import them again.")]
 
 
 class HistoryImport:

@@ -141,15 +141,15 @@ class SignIn:
             or attempt.until <= self._now()
             or not hmac.compare_digest(state.encode(), attempt.state.encode())
         ):
-            raise Unauthorized("this sign-in was not begun in this browser, or it took too long; begin again")
+            raise Unauthorized("this sign-in was not started in this browser, or it took too long; start again")
         if state in self._used:
-            raise Unauthorized("this sign-in is over already; begin again")
+            raise Unauthorized("this sign-in has already ended; start again")
         self._used = {known: until for known, until in self._used.items() if until > self._now()}
         while len(self._used) >= _MOST_USED:
             del self._used[next(iter(self._used))]
         self._used[state] = attempt.until
         if query.get("iss", str(self._settings.issuer)).rstrip("/") != self._settings.issuer:
-            raise Unauthorized("another provider answered than the one that was asked")
+            raise Unauthorized("a different provider responded than the one that was asked")
         if "error" in query or not query.get("code"):
             said = re.sub(r"[^\w .,:'-]", " ", query.get("error_description") or query.get("error", ""))[:200].strip()
             raise Unauthorized(f"the provider did not sign you in{f': {said}' if said else ''}")
@@ -160,7 +160,7 @@ class SignIn:
             if self._known is not None and self._monotonic() - self._known[0] < _FRESH:
                 return self._known[1]
             if self._monotonic() < self._away_until:
-                raise StoreUnavailable("the provider did not answer a moment ago")
+                raise StoreUnavailable("the provider did not respond a moment ago")
             try:
                 found = await self._configuration(str(self._settings.issuer))
             except StoreUnavailable:
@@ -177,7 +177,7 @@ class SignIn:
             raise StoreUnavailable("the provider's configuration cannot be read") from None
         if found.issuer.rstrip("/") != issuer:  # the setting has no slash at its end
             raise StoreUnavailable(
-                f"the provider calls itself {found.issuer[:200]!r}, and auth.oidc.issuer is {issuer!r}"
+                f"the provider's issuer is {found.issuer[:200]!r}, and auth.oidc.issuer is {issuer!r}"
             )
         endpoints = (found.authorization_endpoint, found.token_endpoint, found.jwks_uri)
         if urlsplit(issuer).scheme == "https" and any(urlsplit(each).scheme != "https" for each in endpoints):
@@ -204,7 +204,7 @@ class SignIn:
         try:
             body = await self._web.post_form(provider.token_endpoint, fields, _MOST_BYTES, authorization)
         except NoonbellError as error:
-            raise Unauthorized(f"the provider did not take the code: {error.message[:200]}") from None
+            raise Unauthorized(f"the provider rejected the code: {error.message[:200]}") from None
         return _object(body)
 
     async def _get(self, url: str) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class SignIn:
         try:
             return await self._web.fetch(url, _MOST_BYTES)
         except NoonbellError as error:
-            raise StoreUnavailable(f"the provider does not answer: {error.message[:200]}") from None
+            raise StoreUnavailable(f"the provider is not responding: {error.message[:200]}") from None
 
     def _checked(self, provider: _Provider, token: str, keys: dict[str, Any], nonce: str) -> dict[str, Any]:
         """The claims of an ID token that this provider signed for us, now, for this attempt."""
@@ -238,11 +238,11 @@ class SignIn:
             rules.validate(claims)
         except (JoseError, ValueError, TypeError, KeyError) as error:
             said = re.sub(r"[^\w .,:'-]", " ", str(error))[:200]
-            raise Unauthorized(f"the provider's token is not good: {said or type(error).__name__}") from None
+            raise Unauthorized(f"the provider's token is not valid: {said or type(error).__name__}") from None
         if isinstance(claims.get("aud"), list) and len(claims["aud"]) > 1 and claims.get("azp") != client_id:
-            raise Unauthorized("the provider's token is not good: it was made for another client")
+            raise Unauthorized("the provider's token is not valid: it was issued for another client")
         if claims.get("azp", client_id) != client_id:
-            raise Unauthorized("the provider's token is not good: it was made for another client")
+            raise Unauthorized("the provider's token is not valid: it was issued for another client")
         return dict(claims)
 
     def _role_of(self, claims: Mapping[str, Any]) -> Role:
@@ -255,14 +255,14 @@ class SignIn:
         for role in _ROLES:
             if role in found:
                 return role
-        raise Forbidden("you are signed in, and have no role here")
+        raise Forbidden("you are signed in, but have no role here")
 
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.MsgspecError:
-        raise Unauthorized("the provider's answer cannot be read") from None
+        raise Unauthorized("the provider's response cannot be read") from None
 
 
 def _name_of(settings: OidcSettings, claims: Mapping[str, Any]) -> str:

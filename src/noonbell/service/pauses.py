@@ -26,7 +26,7 @@ class PauseWrite(msgspec.Struct, frozen=True, kw_only=True):
     noun: ClassVar[str] = "a pause"
 
     reason: Annotated[
-        str, meta("For those who see the banner.", max_length=MOST_REASON, examples=["the database moves"])
+        str, meta("The reason, shown in the banner.", max_length=MOST_REASON, examples=["the database moves"])
     ] = ""
 
 
@@ -46,7 +46,7 @@ class PauseState(msgspec.Struct, frozen=True, kw_only=True):
 class PauseChanged(PauseState, frozen=True, kw_only=True):
     component: ClassVar[str] = "PauseChanged"
 
-    changed: Annotated[bool, meta("False: it was so already, and stays as it was.", examples=[True])]
+    changed: Annotated[bool, meta("False: it was already so; nothing changed.", examples=[True])]
 
 
 class Pauses:
@@ -97,17 +97,17 @@ class TaskPauseWrite(msgspec.Struct, frozen=True, kw_only=True):
     example: ClassVar[dict[str, Any]] = {"reason": "the vendor mends its API", "for_seconds": 7_200}
 
     reason: Annotated[
-        str, meta("For those who see the task.", max_length=MOST_REASON, examples=["the vendor mends its API"])
+        str, meta("The reason, shown with the task.", max_length=MOST_REASON, examples=["the vendor mends its API"])
     ] = ""
     until: Annotated[
         Moment | None,
         meta(
-            "Then it is resumed by itself; within 366 days. Null: it stays paused until it is resumed.",
+            "When it resumes automatically; within 366 days. Null: it stays paused until it is resumed.",
             examples=["2026-11-15T04:00:00Z"],
         ),
     ] = None
     for_seconds: Annotated[
-        int | None, meta("The same as seconds from now, instead of `until`.", ge=1, le=LONGEST, examples=[7_200])
+        int | None, meta("The same, in seconds from now, instead of `until`.", ge=1, le=LONGEST, examples=[7_200])
     ] = None
 
 
@@ -121,7 +121,7 @@ def read_pause(
     if until is not None and asked.for_seconds is not None:
         at.wrong("until", "cannot be combined with for_seconds; expected one of them")
     elif until is not None and not now < until <= now + LONGEST * SECOND:
-        at.wrong("until", "is not within the next 366 days; expected a moment that is still to come")
+        at.wrong("until", "is not within the next 366 days; expected a time in the future")
     at.problems.finish()
     if asked.for_seconds is not None:
         until = Instant(now + asked.for_seconds * SECOND)

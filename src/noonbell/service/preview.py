@@ -77,8 +77,8 @@ class PreviewBody(msgspec.Struct, frozen=True, kw_only=True):
         tuple[when.ScheduleSpec, ...],
         meta("Schedules whose slots are left out.", anything=True, max_length=MOST_SCHEDULES),
     ] = ()
-    dst: Annotated[ClockChanges | None, meta("What a clock change does to times of day.")] = None
-    calendar: Annotated[TaskCalendar | None, meta("As of a task: what becomes of slots on closed days.")] = None
+    dst: Annotated[ClockChanges | None, meta("What clock changes do to times of day.")] = None
+    calendar: Annotated[TaskCalendar | None, meta("As in a task: what happens to slots on closed days.")] = None
     timezone: Annotated[str, meta("An IANA name or an offset such as +08:00.", anything=True)] = "UTC"
     quiet: Annotated[tuple[QuietHours, ...], meta("Quiet hours: slots in them are marked.", max_length=MOST_QUIET)] = ()
     count: Annotated[int, meta("How many slots.", ge=1, le=MOST_FIRES)] = 5
@@ -86,7 +86,12 @@ class PreviewBody(msgspec.Struct, frozen=True, kw_only=True):
         name="from", default=None
     )
     lang: Annotated[
-        str | None, meta("Of the sentence, `en` or `zh`; else as `Accept-Language` says.", min_length=1, max_length=20)
+        str | None,
+        meta(
+            "The language of the sentence, `en` or `zh`; by default from `Accept-Language`.",
+            min_length=1,
+            max_length=20,
+        ),
     ] = None
 
 

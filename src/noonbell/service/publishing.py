@@ -41,7 +41,7 @@ LONGEST_DELAY: Final = 315_360_000.0
 """Ten years, in seconds."""
 
 
-Priority = Annotated[int, meta("Higher first.", ge=-1_000_000_000, le=1_000_000_000)]
+Priority = Annotated[int, meta("Higher runs first.", ge=-1_000_000_000, le=1_000_000_000)]
 
 
 class Trigger(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,31 +52,31 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     example: ClassVar[dict[str, Any]] = {"override_body": '{"day": "2026-11-15"}', "key": "stats-2026-11-15"}
 
     override_body: Annotated[
-        str | None, meta("HTTP: the body, in place of the task's template.", max_length=1_048_576, lines=True)
+        str | None, meta("HTTP: the body, instead of the task's template.", max_length=1_048_576, lines=True)
     ] = None
     force_async: Annotated[bool, meta("HTTP: expect a callback, even if the task is SYNC.")] = False
-    payload: Annotated[Any, meta("In place of the task's payload.")] = msgspec.UNSET
-    key: Annotated[str | None, meta("Ask for it only once.", min_length=1)] = None
+    payload: Annotated[Any, meta("The payload, instead of the task's.")] = msgspec.UNSET
+    key: Annotated[str | None, meta("Idempotency key.", min_length=1)] = None
     if_finished: Annotated[
-        IfFinished | msgspec.UnsetType, meta("What becomes of a `key` whose run is final.", default="keep")
+        IfFinished | msgspec.UnsetType, meta("What to do if the run of this `key` is final.", default="keep")
     ] = msgspec.UNSET
-    update_waiting: Annotated[bool, meta("Change the run of this `key`, if it waits.")] = False
+    update_waiting: Annotated[bool, meta("Change the run of this `key`, if it is waiting.")] = False
     delay_seconds: Annotated[
-        float | msgspec.UnsetType, meta("Not before this many seconds from now.", ge=0, le=LONGEST_DELAY, default=0)
+        float | msgspec.UnsetType,
+        meta("Start no earlier than this many seconds from now.", ge=0, le=LONGEST_DELAY, default=0),
     ] = msgspec.UNSET
-    run_at: Annotated[Moment | None, meta("Not before this.")] = None
-    priority: Annotated[Priority | None, meta("In place of the task's; higher first.")] = None
+    run_at: Annotated[Moment | None, meta("Start no earlier than this time.")] = None
+    priority: Annotated[Priority | None, meta("Instead of the task's priority; higher runs first.")] = None
     specific_worker_ids: Annotated[
-        tuple[str, ...] | None, meta("Only these workers, in place of the task's.", max_length=1_000)
+        tuple[str, ...] | None, meta("Only these workers, instead of the task's.", max_length=1_000)
     ] = None
     dedupe: Annotated[
-        Dedupe | None, meta("Instead of a `key`: which of several publishes make a run, and when it starts.")
+        Dedupe | None, meta("Instead of a `key`: which of several publishes create a run, and when it starts.")
     ] = None
     concurrency_key: Annotated[
         str | None,
         meta(
-            "The key itself, in place of what the task's `concurrency_key` finds in the payload: of one key,"
-            " `max_per_key` runs of the task are under way at once.",
+            "The key itself, instead of what the task's `concurrency_key` finds in the payload: at most `max_per_key` runs of the task with the same key run at once.",
             min_length=1,
             examples=["acme"],
         ),
@@ -84,7 +84,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     expires_in_seconds: Annotated[
         int | None,
         meta(
-            "In place of the task's: skipped, `expired`, where no worker has claimed it this long after it was due.",
+            "Instead of the task's: skipped as `expired` if no worker has claimed it this long after it was due.",
             ge=1,
             le=int(LONGEST_DELAY),
         ),
@@ -117,7 +117,7 @@ class PublishBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 class Triggered(msgspec.Struct, frozen=True):
     run_id: Annotated[RunId, meta(examples=[7340033])]
-    outcome: Annotated[PublishOutcome | msgspec.UnsetType, meta("With a `key` or `dedupe`: what became of it.")] = (
+    outcome: Annotated[PublishOutcome | msgspec.UnsetType, meta("With a `key` or `dedupe`: what was done.")] = (
         msgspec.UNSET
     )
 
@@ -245,9 +245,9 @@ def read_publication(
     if asked.key is not None and asked.key.startswith(DEDUPE_PREFIX):
         at.wrong("key", f"begins with {DEDUPE_PREFIX!r}, as those of dedupe do; expected another one")
     if asked.key is None and asked.update_waiting:
-        at.wrong("update_waiting", "needs a key: it changes the waiting run of that key")
+        at.wrong("update_waiting", "requires a key: it changes the waiting run with that key")
     if asked.key is None and asked.if_finished is not msgspec.UNSET:
-        at.wrong("if_finished", "needs a key: it is about the finished run of that key")
+        at.wrong("if_finished", "requires a key: it applies to the finished run with that key")
     if asked.dedupe is not None and not any(name.startswith(at.name_of("dedupe")) for name in at.problems.found):
         _check_dedupe(asked, asked.dedupe, at)
     overrides: dict[str, Any] = {} if asked.override_body is None else {"override_body": asked.override_body}
@@ -278,7 +278,7 @@ def _check_dedupe(asked: Trigger, rule: Dedupe, at: ReadContext) -> None:
     if asked.key is not None:
         at.wrong("dedupe", "has its own key, and key is given too; expected one of the two")
     if is_key and rule.seconds is not None:
-        within.wrong("seconds", "is for throttle and debounce; a key counts until its run is final")
+        within.wrong("seconds", "is only for throttle and debounce; a key counts until its run is final")
     if not is_key and rule.seconds is None:
         within.wrong("seconds", f"is missing; {rule.mode} needs the length of its stretch")
     if rule.max_wait_seconds is not None and rule.mode is not DedupeMode.DEBOUNCE:
@@ -305,21 +305,21 @@ class Backfill(msgspec.Struct, frozen=True, kw_only=True):
     until: Annotated[Moment | None, meta("The last slot; now if it is left out.")] = msgspec.field(
         name="to", default=None
     )
-    limit: Annotated[int, meta("How many slots, at most.", ge=1, le=MOST_SLOTS)] = MOST_SLOTS
+    limit: Annotated[int, meta("The most slots to fill.", ge=1, le=MOST_SLOTS)] = MOST_SLOTS
     dry_run: Annotated[bool, meta("Only list them.")] = False
-    payload: Annotated[Any, meta("In place of the task's payload.")] = msgspec.UNSET
-    priority: Annotated[Priority | None, meta("In place of the task's; higher first.")] = None
-    if_finished: Annotated[IfFinished, meta("What becomes of a slot that was filled before.")] = IfFinished.KEEP
+    payload: Annotated[Any, meta("The payload, instead of the task's.")] = msgspec.UNSET
+    priority: Annotated[Priority | None, meta("Instead of the task's priority; higher runs first.")] = None
+    if_finished: Annotated[IfFinished, meta("What to do with a slot that already has such a run.")] = IfFinished.KEEP
 
 
 class Backfilled(msgspec.Struct, frozen=True, kw_only=True):
-    count: Annotated[int, meta("Slots of the stretch, as far as the limit lets.", examples=[2])]
+    count: Annotated[int, meta("Slots of the time range, up to the limit.", examples=[2])]
     slots: Annotated[list[Moment], meta(examples=[["2026-11-14T00:00:00Z", "2026-11-15T00:00:00Z"]])]
     run_ids: Annotated[list[RunId], meta(examples=[[7340033, 7340034]])]
     created: Annotated[int, meta(examples=[2])]
-    existing: Annotated[int, meta("Slots that had been filled before.")]
+    existing: Annotated[int, meta("Slots that had already been filled.")]
     refused: Annotated[int, meta("The task is at its limit and does not queue.")]
-    next_from: Annotated[Moment | None, meta("Where to go on, if the limit cut it short.", examples=[None])]
+    next_from: Annotated[Moment | None, meta("Where to continue, if the limit was reached.", examples=[None])]
 
 
 class Backfills:

@@ -40,14 +40,13 @@ class UnservedRuns(msgspec.Struct, frozen=True, kw_only=True):
     lack: Annotated[
         Lack,
         meta(
-            "What no living worker has: it listens to no such queue, knows no such job type, is too old, lacks a label that the"
-            " task asks for, is not one that the run names, or has had another part of the same fan-out.",
+            "What no connected worker has: none serves the queue, supports the job type, is new enough, has the labels that the task requires, is named by the run, or has not run another part of the same fan-out.",
             examples=["job_type"],
         ),
     ]
     count: Annotated[int, meta(examples=[2])]
     is_least: Annotated[
-        bool, meta("There may be more than `count`: only the first in each line are looked at.", examples=[False])
+        bool, meta("There may be more than `count`: only the first runs of each queue are checked.", examples=[False])
     ]
     run_id: Annotated[RunId, meta("The one that has waited longest.", examples=[7340033])]
     task_id: Annotated[TaskId, meta(examples=[1])]
@@ -59,7 +58,7 @@ class ShownQueue(msgspec.Struct, frozen=True, kw_only=True):
     beside: ClassVar[tuple[type[msgspec.Struct], ...]] = (Queue,)
 
     unserved: Annotated[
-        list[UnservedRuns], meta("Due runs, among the first in line, that no living worker could take.")
+        list[UnservedRuns], meta("Due runs, among the first in the queue, that no connected worker can take.")
     ]
 
 

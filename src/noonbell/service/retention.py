@@ -30,7 +30,7 @@ _PREFIX: Final = "retention_"
 @dataclass(frozen=True, slots=True)
 class Keep:
     days: int
-    """Final runs that ended longer ago go."""
+    """Final runs that ended longer ago are removed."""
     runs: int | None = None
     """The newest runs of each task that stay, however young the others are. None: all."""
 
@@ -53,9 +53,11 @@ class KeepFields(msgspec.Struct, frozen=True, kw_only=True):
 
     noun: ClassVar[str] = "the payload of data_cleanup"
 
-    retention_days: Annotated[int | None, meta("Final runs that ended longer ago go.", ge=0, le=LONGEST_DAYS)] = None
+    retention_days: Annotated[
+        int | None, meta("Final runs that ended longer ago are removed.", ge=0, le=LONGEST_DAYS)
+    ] = None
     retention_runs: Annotated[
-        int | None, meta("How many of the newest runs of each task stay.", ge=0, le=MOST_RUNS)
+        int | None, meta("How many of the newest runs of each task are kept.", ge=0, le=MOST_RUNS)
     ] = None
 
     def over(self, default: Keep) -> Keep:

@@ -66,22 +66,22 @@ def retryable(query: RunQuery) -> tuple[RunStatus, ...]:
 
 
 class RunsCanceled(msgspec.Struct, frozen=True):
-    matched: Annotated[int, meta("Runs that the filter finds.", examples=[12])]
+    matched: Annotated[int, meta("Runs that match the filter.", examples=[12])]
     canceled: Annotated[int, meta(examples=[12])]
-    more: Annotated[bool, meta("There are others: call again.")] = False
+    more: Annotated[bool, meta("There are more: call again.")] = False
 
 
 class RunsRetried(msgspec.Struct, frozen=True):
-    matched: Annotated[int, meta("Runs that the filter finds.", examples=[3])]
+    matched: Annotated[int, meta("Runs that match the filter.", examples=[3])]
     retried: Annotated[int, meta(examples=[3])]
-    more: Annotated[bool, meta("There are others: call again.")] = False
+    more: Annotated[bool, meta("There are more: call again.")] = False
 
 
 class CancelBody(msgspec.Struct, frozen=True, kw_only=True):
     component: ClassVar[str] = "CancelWrite"
     noun: ClassVar[str] = "a cancel"
 
-    reason: Annotated[str, meta("Kept with the run.", max_length=1_000, examples=["wrong day"])] = ""
+    reason: Annotated[str, meta("The reason, kept with the run.", max_length=1_000, examples=["wrong day"])] = ""
 
 
 class BulkRuns(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class BulkRuns(msgspec.Struct, frozen=True, kw_only=True):
     example: ClassVar[dict[str, Any]] = {"filter": {"task": "sync_stats", "status": ["SCHEDULED"]}}
 
     filter: RunFilter | None = None
-    all: Annotated[bool, meta("Every run: instead of a filter.")] = False
+    all: Annotated[bool, meta("All runs, instead of a filter.")] = False
     dry_run: Annotated[bool, meta("Only count them.")] = False
 
 
@@ -101,7 +101,7 @@ class ShownCancel(msgspec.Struct, frozen=True):
 
     run_id: Annotated[RunId, meta(examples=[7340033])]
     status: Annotated[RunStatus, meta(examples=["CANCELED"])]
-    canceled: Annotated[bool, meta("False: it was final, and stays as it is.", examples=[True])]
+    canceled: Annotated[bool, meta("False: it was already final, and is not changed.", examples=[True])]
 
 
 class RetryBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ class RetryBody(msgspec.Struct, frozen=True, kw_only=True):
     from_step: Annotated[
         str | None,
         meta(
-            "Of a flow: run this step again, and all that needs it; steps that failed are run again in any case.",
+            "For a flow: run this step again, and all steps that need it; failed steps are always run again.",
             min_length=1,
             max_length=64,
             examples=["load"],
@@ -136,25 +136,27 @@ class Attempts(msgspec.Struct, frozen=True):
     items: list[ShownAttempt]
     next_after: Annotated[
         int | msgspec.UnsetType,
-        meta("Where there are more: ask for the attempts after this one next.", examples=[1000]),
+        meta("If there are more: continue after this attempt.", examples=[1000]),
     ] = msgspec.UNSET
 
 
 class AttemptList(msgspec.Struct, frozen=True):
-    after: Annotated[int, meta("Attempts after this one: `next_after` of the answer before.", ge=0, le=2**53 - 1)] = 0
-    limit: Annotated[int, meta("How many, at most.", ge=1, le=MOST_ATTEMPTS)] = MOST_ATTEMPTS
+    after: Annotated[
+        int, meta("Attempts after this one: `next_after` of the previous response.", ge=0, le=2**53 - 1)
+    ] = 0
+    limit: Annotated[int, meta("The most to return.", ge=1, le=MOST_ATTEMPTS)] = MOST_ATTEMPTS
 
 
 class LogLines(msgspec.Struct, frozen=True):
     component: ClassVar[str] = "Log"
 
     items: list[ShownLine]
-    next_after: Annotated[int, meta("Ask for the lines after this one next.", examples=[1])]
+    next_after: Annotated[int, meta("Continue after this line.", examples=[1])]
 
 
 class LogList(msgspec.Struct, frozen=True):
-    after: Annotated[int, meta("Lines after this one: `next_after` of the answer before.", ge=0, le=2**53 - 1)] = 0
-    limit: Annotated[int, meta("How many, at most.", ge=1, le=10_000)] = 1_000
+    after: Annotated[int, meta("Lines after this one: `next_after` of the previous response.", ge=0, le=2**53 - 1)] = 0
+    limit: Annotated[int, meta("The most to return.", ge=1, le=10_000)] = 1_000
     level: Annotated[Level | None, meta("Only lines of this level and above.", examples=["warning"])] = None
     search: Annotated[str | None, meta("Only lines that have this text in them.", min_length=1, max_length=255)] = None
 
@@ -242,7 +244,7 @@ class Runs:
             )
         if run.parent_id is not None:
             raise InvalidState(
-                Sentence("run {run} is a part of run {parent}; retry that one", run=run_id, parent=run.parent_id)
+                Sentence("run {run} is part of run {parent}; retry that one", run=run_id, parent=run.parent_id)
             )
         if from_step is not None:
             await self._check_step(run, from_step)
@@ -263,15 +265,16 @@ class Runs:
         task = await self._store.task(run.task_id)
         steps = [] if task is None else [step.id for step in task.spec.steps]
         if not steps:
-            raise InvalidArgument.field("from_step", "is for runs of flows, and this is none; leave it out")
+            raise InvalidArgument.field("from_step", "applies only to runs of flows, and this is not one; leave it out")
         if from_step not in steps:
             raise InvalidArgument.field(
-                "from_step", f"is {quoted(from_step)}, which is no step of the flow; there are {', '.join(steps[:20])}"
+                "from_step",
+                f"is {quoted(from_step)}, which is not a step of the flow; expected one of {', '.join(steps[:20])}",
             )
         if not await self._store.flow_states(run.id):
             raise InvalidState(
                 Sentence(
-                    "run {run} ended before its flow started: there is nothing to keep; retry it as a whole", run=run.id
+                    "run {run} ended before its flow started: there is nothing to keep; retry the whole run", run=run.id
                 )
             )
 
@@ -279,11 +282,11 @@ class Runs:
         """A run of a flow with its steps; InvalidState for any other."""
         run = await self.get(run_id)
         if run.step_id is not None:
-            raise InvalidState(f"run {run_id} is step {run.step_id!r} of run {run.parent_id}: that one has the graph")
+            raise InvalidState(f"run {run_id} is step {run.step_id!r} of run {run.parent_id}: that run has the graph")
         found = {state.step_id: state for state in await self._store.flow_states(run_id)}
         task = await self._store.task_as_of(run.task_id, run.task_version)
         if task is None or not task.spec.steps:
-            raise InvalidState(f"run {run_id} is no run of a flow: it has no graph")
+            raise InvalidState(f"run {run_id} is not a run of a flow: it has no graph")
         steps = [step_in_graph(step, found.get(step.id), run.status) for step in task.spec.steps]
         return FlowGraph(
             run_id=run_id,
@@ -469,7 +472,7 @@ class WholeRun(RunInList, frozen=True, kw_only=True):
     without: ClassVar[tuple[str, ...]] = ("omitted",)
 
     payload: Any = None
-    call: Annotated[ShownCall | None, meta("What a call without a task calls; null for any other run.")] = None
+    call: Annotated[ShownCall | None, meta("For a call without a task, what it calls; else null.")] = None
 
 
 class ShownAttempt(Attempt, frozen=True, kw_only=True):

@@ -72,7 +72,9 @@ def check_spec(spec: TaskSpec) -> None:
     scope = _current.get()
     if scope is not None and not scope.holds(spec):
         flow = "; a flow needs a token without queues and job types" if spec.steps and scope.has_one_target else ""
-        raise Forbidden(f"this token is for tasks with {scope}, and {spec.name!r} would be another{flow}")
+        raise Forbidden(
+            f"this token is limited to tasks with {scope}, and {spec.name!r} would not be one of them{flow}"
+        )
 
 
 async def check_upstreams(store: Store, after: After | None, before: After | None = None) -> None:
@@ -89,7 +91,7 @@ async def check_upstreams(store: Store, after: After | None, before: After | Non
     found += await store.tasks_by_id([TaskId(each) for each in wanted if isinstance(each, int)])
     known = {key for task in found if scope.holds_task(task) for key in (task.name, int(task.id))}
     if outside := sorted(str(each) for each in wanted if each not in known):
-        raise Forbidden(f"after names {outside[0]!r}, and this token is for tasks with {scope}")
+        raise Forbidden(f"after names {outside[0]!r}, and this token is limited to tasks with {scope}")
 
 
 async def check_tasks(store: Store, ids: Collection[TaskId]) -> None:
@@ -119,13 +121,15 @@ async def check_run(store: Store, run_id: RunId) -> None:
 def check_queue(name: str) -> None:
     scope = _current.get()
     if scope is not None and not scope.holds_queue(name):
-        raise Forbidden(f"this token is for {scope}, and not for the queue {name!r} as a whole")
+        raise Forbidden(f"this token is limited to {scope}, and does not cover the whole queue {name!r}")
 
 
 def check_force(*, force: bool) -> None:
     """Deleting with force changes the tasks that follow, which may be outside."""
     if force and (scope := _current.get()) is not None:
-        raise Forbidden(f"this token is for {scope}; force changes the tasks that follow, which it may not know")
+        raise Forbidden(
+            f"this token is limited to {scope}; force also changes the tasks that follow, which may be outside it"
+        )
 
 
 def without_names(error: InvalidState) -> InvalidState:

@@ -476,7 +476,7 @@ class Rotated:
 async def rotate(store: Store, sealer: Sealer, batch: int = _BATCH) -> Rotated:
     """SettingsError without a key; InvalidState, naming the key, for what cannot be opened: nothing of that batch is written."""
     if sealer.first is None:
-        raise SettingsError.field(SETTING, "is not set; it names the file with the keys, the new one first")
+        raise SettingsError.field(SETTING, "is not set; expected the file with the keys, the new one first")
 
     def reseal(fields: dict[str, Any]) -> dict[str, Any]:
         return turned(fields, lambda text, _: _resealed(text, sealer))
@@ -488,7 +488,8 @@ async def rotate(store: Store, sealer: Sealer, batch: int = _BATCH) -> Rotated:
         if not done.all:
             return total
     raise InvalidState(
-        "another process seals with another key at the same time; give every node the same key file, and start again"
+        "another process is encrypting with a different key at the same time; give every node the same key file, and"
+        " run this again"
     )
 
 

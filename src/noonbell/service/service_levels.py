@@ -42,15 +42,17 @@ _SPANS: Final = {FigureStep.HOUR: HOUR, FigureStep.DAY: DAY}
 class SlaList(RunFilter, frozen=True, kw_only=True):
     without: ClassVar[tuple[str, ...]] = ("status", "worker", "key", "origin", "text", "search", "parent_id", "step")
 
-    since: Annotated[Moment | None, meta("From then on; 28 days before `to` if left out.")] = msgspec.field(
+    since: Annotated[Moment | None, meta("Start of the time range; 28 days before `to` if left out.")] = msgspec.field(
         name="from", default=None
     )
-    until: Annotated[Moment | None, meta("Until then; now if left out.")] = msgspec.field(name="to", default=None)
+    until: Annotated[Moment | None, meta("End of the time range; now if left out.")] = msgspec.field(
+        name="to", default=None
+    )
     queue: Annotated[Word | None, meta("Tasks of this queue, and the queue as a whole.", examples=["default"])] = None
     label: Annotated[
         Label | None, meta("Tasks with this label, and all of them together.", examples=["team=billing"])
     ] = None
-    by: Annotated[FigureStep | None, meta("Figures of each hour or day (UTC) besides.", examples=["day"])] = None
+    by: Annotated[FigureStep | None, meta("Also the figures of each hour or day (UTC).", examples=["day"])] = None
 
 
 class BudgetLeft(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,18 +60,18 @@ class BudgetLeft(msgspec.Struct, frozen=True, kw_only=True):
 
     window: Annotated[str, meta(examples=["28d"])]
     success_ratio: Annotated[float | None, meta("Over the window up to now.", examples=[0.9965])]
-    wanted: Annotated[float, meta("What the task promises.", examples=[0.99])]
-    allowed: Annotated[float, meta("Failures that the runs of the window may have.", examples=[2.88])]
+    wanted: Annotated[float, meta("The task's target.", examples=[0.99])]
+    allowed: Annotated[float, meta("Failures allowed in the window.", examples=[2.88])]
     failed: Annotated[int, meta(examples=[1])]
     left: Annotated[
-        float, meta("The share of the allowed failures that is left; below 0 the level is broken.", examples=[0.65])
+        float, meta("The fraction of the allowed failures that is left; below 0, the level is missed.", examples=[0.65])
     ]
 
 
 class SlaFigures(msgspec.Struct, frozen=True, kw_only=True):
     component: ClassVar[str] = "ServiceLevelFigures"
 
-    at: Annotated[Moment, meta("Where the hour or the day begins, or the whole stretch.")]
+    at: Annotated[Moment, meta("The start of the hour or day, or of the whole time range.")]
     runs: Annotated[int, meta("Without those that were skipped.", examples=[288])]
     success_ratio: Annotated[float | None, meta(examples=[0.9965])]
     start_delay_ms: Spread
@@ -104,7 +106,7 @@ class SlaAnswer(msgspec.Struct, frozen=True, kw_only=True):
     ]
     tasks_total: Annotated[int, meta("How many tasks match.", examples=[1])]
     breaches: Annotated[
-        list[SlaBreach], meta("The newest of the tasks that match, 100 at most, with those that are foreseen.")
+        list[SlaBreach], meta("The newest of the tasks that match, 100 at most, including expected ones.")
     ]
 
 

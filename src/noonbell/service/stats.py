@@ -26,10 +26,12 @@ class StatsList(RunFilter, frozen=True, kw_only=True):
         *("status", "queue", "worker", "key", "origin", "label", "text", "search", "parent_id", "step"),
     )
 
-    since: Annotated[Moment | None, meta("From then on; a day before `to` if left out.")] = msgspec.field(
+    since: Annotated[Moment | None, meta("Start of the time range; a day before `to` if left out.")] = msgspec.field(
         name="from", default=None
     )
-    until: Annotated[Moment | None, meta("Until then; now if left out.")] = msgspec.field(name="to", default=None)
+    until: Annotated[Moment | None, meta("End of the time range; now if left out.")] = msgspec.field(
+        name="to", default=None
+    )
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,10 +68,8 @@ class StatsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     dropped: Annotated[int, meta("Slots that a misfire policy left out; they have no run.", examples=[0])]
     success_rate: Annotated[float | None, meta(examples=[0.9965])]
     duration_ms: Annotated[Spread, meta("From start to end.")]
-    start_delay_ms: Annotated[
-        Spread, meta("From when a run was due to its start; without runs that were attempted again.")
-    ]
-    queue_time_ms: Annotated[Spread, meta("From when a run was there and due to its start; without the same.")]
+    start_delay_ms: Annotated[Spread, meta("From when a run was due to its start; excludes retried runs.")]
+    queue_time_ms: Annotated[Spread, meta("From when a run existed and was due to its start; excludes the same.")]
     tasks: Annotated[list[TaskStats], meta("Those with the most runs, 100 at most.")]
 
 

@@ -74,7 +74,7 @@ def check_http(values: Mapping[str, Any], at: ReadContext, check_template: Check
     if secret == MASK:
         at.wrong("secret", "is the mask shown in place of secrets; expected the secret itself, or nothing")
     elif secret is not None and is_sealed(secret):
-        at.wrong("secret", "is sealed, and no key of secrets.key_file opens it; expected the secret itself")
+        at.wrong("secret", "is encrypted, and no key in secrets.key_file decrypts it; expected the secret itself")
 
 
 def _check_cancel_url(url: str, at: ReadContext) -> None:
@@ -160,7 +160,7 @@ def _check_env(env: Mapping[str, Any], at: ReadContext) -> None:
         elif value == MASK:
             at.wrong(name, "has the mask shown in place of secrets as its value; expected the value itself")
         elif is_sealed(value):
-            at.wrong(name, "is sealed, and no key of secrets.key_file opens it; expected the value itself")
+            at.wrong(name, "is encrypted, and no key in secrets.key_file decrypts it; expected the value itself")
         elif (problem := unfit(value, lines=True)) is not None:
             at.wrong(name, problem)
         seen.add(name.lower())
@@ -196,8 +196,8 @@ def service_problem(url: str, services: Mapping[str, str]) -> str | None:
     if name is None or name in services:
         return None
     if not services:
-        return Sentence("names the service {name}, which executor.services does not have; it is empty", name=repr(name))
-    template = "names the service {name}, which executor.services does not have; expected one of {words}"
+        return Sentence("names the service {name}, which is not in executor.services; it is empty", name=repr(name))
+    template = "names the service {name}, which is not in executor.services; expected one of {words}"
     return Sentence(template, name=repr(name), words=shortened(sorted(services)))
 
 
@@ -231,7 +231,7 @@ def _header_problem(name: Any, value: Any, seen: set[str], *, is_http: bool) -> 
     if value == MASK:
         return "has the mask shown in place of secrets as its value; expected the value itself"
     if is_sealed(value):
-        return "is sealed, and no key of secrets.key_file opens it; expected the value itself"
+        return "is encrypted, and no key in secrets.key_file decrypts it; expected the value itself"
     return unfit(value.replace("\t", " "))
 
 
@@ -240,7 +240,7 @@ def check_message(kind: TargetKind, values: Mapping[str, Any], at: ReadContext, 
     field = kind.named_by
     message: BrokerMessage | None = values.get(field)
     if kind.lacks_client():
-        template = "needs a client that is not installed on this server: {command}"
+        template = "requires a client that is not installed on this server: {command}"
         at.wrong(field, Sentence(template, command=kind.how_to_install))
         return
     if message is None:

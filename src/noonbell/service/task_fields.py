@@ -98,7 +98,7 @@ class TaskBody(TaskSpec, frozen=True, kw_only=True):
         "retry_policy": {"max_retries": 3, "initial_delay": 5, "strategy": "exponential", "max_delay": 60},
     }
 
-    schedule: Annotated[when.ScheduleSpec | None, meta("When. Null: on demand only.", anything=True)] = None  # type: ignore[assignment]
+    schedule: Annotated[when.ScheduleSpec | None, meta("When it runs. Null: on demand only.", anything=True)] = None  # type: ignore[assignment]
     schedules: Annotated[
         tuple[when.ScheduleSpec, ...],
         meta(
@@ -136,7 +136,7 @@ class TaskBody(TaskSpec, frozen=True, kw_only=True):
     status: Annotated[
         Literal["ENABLED", "DISABLED"] | None,
         meta(
-            "Of a new task ENABLED by default; a change leaves it as it is.",
+            "ENABLED by default for a new task; unchanged by default in a change.",
             choices=("ENABLED", "DISABLED"),
             default=None,
             expected="ENABLED or DISABLED; Noonbell sets the other states itself",
@@ -145,7 +145,7 @@ class TaskBody(TaskSpec, frozen=True, kw_only=True):
     skip_next: Annotated[
         int | None,
         meta(
-            "Skip this many of the coming slots; -1 skips all until it is set back to 0.",
+            "Skip this many of the next slots; -1 skips all until it is set back to 0.",
             ge=-1,
             le=1_000_000,
             default=0,
@@ -157,9 +157,9 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     """What a task shows and no caller writes. In a change these are passed over: a task can be sent back as it was read."""
 
     pause: Annotated[
-        TaskPause | None, meta("Why it is paused and until when, if that was said.", read_only=True, examples=[None])
+        TaskPause | None, meta("Why it is paused and until when, if given.", read_only=True, examples=[None])
     ] = None
-    created_by: Annotated[str | None, meta("Who made it.", read_only=True)] = None
+    created_by: Annotated[str | None, meta("Who created it.", read_only=True)] = None
     created_at: Annotated[Moment, meta(read_only=True, examples=["2026-11-15T02:28:10Z"])] = NEVER
     updated_at: Annotated[Moment, meta(read_only=True, examples=["2026-11-15T02:28:10Z"])] = NEVER
     next_fire_at: Annotated[
@@ -170,11 +170,11 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
         Moment | None, meta("When the newest run started.", read_only=True, examples=["2026-11-15T02:30:00.004Z"])
     ] = None
     last_run_status: Annotated[RunStatus | None, meta(read_only=True, examples=["SUCCESS"])] = None
-    active_runs: Annotated[int, meta("Runs that execute or await their callback.", read_only=True)] = 0
+    active_runs: Annotated[int, meta("Runs that are executing or waiting for their callback.", read_only=True)] = 0
     queued_runs: Annotated[int, meta("Runs that wait.", read_only=True)] = 0
 
 
-VERSION = meta("The version that was read, a number: another one is VERSION_CONFLICT.", anything=True)
+VERSION = meta("The version that was read, a number; if it is no longer current: VERSION_CONFLICT.", anything=True)
 
 
 class TaskReplacement(TaskBody, frozen=True, kw_only=True):
@@ -183,7 +183,7 @@ class TaskReplacement(TaskBody, frozen=True, kw_only=True):
     component: ClassVar[str] = "TaskReplace"
     beside: ClassVar[tuple[type[msgspec.Struct], ...]] = (TaskState,)
 
-    id: Annotated[int, meta("As the path says.", read_only=True)] = 0
+    id: Annotated[int, meta("The id in the path.", read_only=True)] = 0
     version: Annotated[Any, VERSION] = msgspec.UNSET
 
 
@@ -203,7 +203,7 @@ class ShownTask(TaskBody, frozen=True, kw_only=True):
 
     id: Annotated[TaskId, meta(examples=[1])]
     status: TaskStatus  # type: ignore[assignment]
-    version: Annotated[int, meta("From 1 on, one more with each change.", examples=[1])]
+    version: Annotated[int, meta("Starts at 1 and increases with each change.", examples=[1])]
 
 
 READ_ONLY: Final = frozenset(
@@ -422,10 +422,11 @@ def _check_steps(values: Mapping[str, Any], at: ReadContext, _check_template: Ch
 
 def _check_job(values: Mapping[str, Any], at: ReadContext, _check_template: CheckTemplate) -> None:
     if values.get("job_type") is None:
-        at.wrong("job_type", "is missing; a JOB names the handler that carries it out")
+        at.wrong("job_type", "is missing; a JOB needs the name of its handler")
     elif values["job_type"] == CALL_TYPE:
         at.wrong(
-            "job_type", Sentence("is {value}, which is for calls; POST /api/v1/calls makes one", value=repr(CALL_TYPE))
+            "job_type",
+            Sentence("is {value}, which is for calls; create one with POST /api/v1/calls", value=repr(CALL_TYPE)),
         )
     elif values["job_type"] in NAMED_TYPES:
         at.wrong(

@@ -79,7 +79,7 @@ class TaskInFile(TaskBody, frozen=True, kw_only=True):
 
     component: ClassVar[str] = "TaskInFile"
 
-    managed_by: Annotated[str, meta("As `owner` says.", read_only=True)] = "api"
+    managed_by: Annotated[str, meta("The same as `owner`.", read_only=True)] = "api"
     version: Annotated[Any, VERSION] = msgspec.UNSET
 
 
@@ -112,9 +112,9 @@ class Apply(msgspec.Struct, frozen=True, kw_only=True):
             expected=f"a list of at most {MOST_TASKS} tasks",
         ),
     ]
-    prune: Annotated[bool, meta("Delete what the owner has and no longer names.")] = False
+    prune: Annotated[bool, meta("Delete the owner's tasks that are no longer listed.")] = False
     adopt: Annotated[bool, meta("Take over tasks of another owner.")] = False
-    dry_run: Annotated[bool, meta("Only say what would change.")] = False
+    dry_run: Annotated[bool, meta("Only report what would change.")] = False
 
 
 class ChangedTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -574,13 +574,14 @@ class _One:
     def _refuse(self, task: Task) -> None:
         """What is not ours, what is outside the scope of the request, and what is not as the caller has seen it."""
         if not scope.held([task]):
-            raise Forbidden(f"task {task.name!r} is none of those that this token is for: {scope.current()}")
+            raise Forbidden(f"task {task.name!r} is outside the scope of this token: {scope.current()}")
         owner = task.spec.managed_by
         if owner != self._owner and (owner == SYSTEM or not self._may_adopt(owner)):
             raise _Foreign(owner)
         if self._seen is not None and task.version != self._seen:
             raise VersionConflict(
-                f"{task.name} is at version {task.version}, not {self._seen}; another change came first, look again",
+                f"{task.name} is at version {task.version}, not {self._seen}; someone else changed it first; read it"
+                " again",
                 details={"name": task.name, "version": task.version},
             )
 

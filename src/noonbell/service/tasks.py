@@ -69,9 +69,9 @@ _LISTED: Final[dict[str, Any]] = {
 class Removal(msgspec.Struct, frozen=True, kw_only=True):
     """How a task is deleted: see `Store.delete_task`."""
 
-    cancel_running: Annotated[bool, meta("Cancel the runs that are executing; else they finish.")] = False
-    purge: Annotated[bool, meta("Remove its history as well, for good.")] = False
-    force: Annotated[bool, meta("Also a task that others run after.")] = False
+    cancel_running: Annotated[bool, meta("Cancel the runs that are executing; otherwise they finish.")] = False
+    purge: Annotated[bool, meta("Also delete its history, for good.")] = False
+    force: Annotated[bool, meta("Delete it even if other tasks run after it.")] = False
 
 
 class SkipBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,9 +80,7 @@ class SkipBody(msgspec.Struct, frozen=True, kw_only=True):
 
     count: Annotated[
         int,
-        meta(
-            "How many of the coming slots; 0: none, -1: until it is taken back.", ge=-1, le=MOST_SKIPPED, examples=[2]
-        ),
+        meta("How many of the next slots; 0: none, -1: all, until it is undone.", ge=-1, le=MOST_SKIPPED, examples=[2]),
     ] = 1
 
 
@@ -98,7 +96,7 @@ class BulkTasks(msgspec.Struct, frozen=True, kw_only=True):
     example: ClassVar[dict[str, Any]] = {"filter": {"label": "team=billing"}}
 
     filter: TaskFilter | None = None
-    all: Annotated[bool, meta("Every task: instead of a filter.")] = False
+    all: Annotated[bool, meta("All tasks, instead of a filter.")] = False
 
 
 class BatchCreate(msgspec.Struct, frozen=True, kw_only=True):
@@ -414,7 +412,7 @@ class Tasks:
         if task.spec.job_type == CALL_TYPE:
             raise InvalidState(
                 Sentence(
-                    "task {task} is built in, for calls, and cannot be changed; pause its queue instead",
+                    "task {task} is built in (for calls) and cannot be changed; pause its queue instead",
                     task=repr(task.name),
                 )
             )
@@ -422,7 +420,7 @@ class Tasks:
             return self._sealed(read_task(fields, now, self._rules, kept=task.spec), task.spec)
         for name, kept in (("managed_by", SYSTEM), ("name", task.name)):
             if fields.get(name) not in (None, kept):
-                raise InvalidArgument.field(name, f"is {kept!r} for this task, which is built in; leave it as it is")
+                raise InvalidArgument.field(name, f"is {kept!r} for this task, which is built in and cannot be changed")
         draft = read_task({**fields, "name": task.name, "managed_by": None}, now, self._rules, kept=task.spec)
         return self._sealed(replace(draft, spec=msgspec.structs.replace(draft.spec, managed_by=SYSTEM)), task.spec)
 
@@ -777,5 +775,5 @@ def check_new(given: Mapping[str, Any]) -> None:
     problems = Problems()
     for name in given:
         if name in READ_ONLY:
-            problems.add(name, "is read only; leave it out of a new task")
+            problems.add(name, "is read-only; leave it out of a new task")
     problems.finish()

@@ -32,10 +32,12 @@ _LONGER: Final = {SeriesStep.MINUTE: SeriesStep.HOUR, SeriesStep.HOUR: SeriesSte
 
 
 class SeriesList(msgspec.Struct, frozen=True, kw_only=True):
-    since: Annotated[Moment | None, meta("From then on; a day before `to` if left out.")] = msgspec.field(
+    since: Annotated[Moment | None, meta("Start of the time range; a day before `to` if left out.")] = msgspec.field(
         name="from", default=None
     )
-    until: Annotated[Moment | None, meta("Until then; now if left out.")] = msgspec.field(name="to", default=None)
+    until: Annotated[Moment | None, meta("End of the time range; now if left out.")] = msgspec.field(
+        name="to", default=None
+    )
     by: Annotated[
         SeriesStep,
         meta("Each minute (kept for 2 days), hour (90 days) or day of UTC (3 years).", examples=["hour"]),
@@ -47,13 +49,11 @@ class DepthStep(msgspec.Struct, frozen=True, kw_only=True):
 
     component: ClassVar[str] = "QueueDepthStep"
 
-    at: Annotated[Moment, meta("Where it begins.")]
-    samples: Annotated[int, meta("How often the queue was looked at: once a minute.", examples=[60])]
+    at: Annotated[Moment, meta("Its start.")]
+    samples: Annotated[int, meta("The number of samples: one per minute.", examples=[60])]
     waiting: Annotated[float | None, meta("Runs that were due and waited, on average.", examples=[12.5])]
     most_waiting: Annotated[int | None, meta(examples=[40])]
-    longest_wait_ms: Annotated[
-        int | None, meta("How long the run had been due that waited longest.", examples=[91_000])
-    ]
+    longest_wait_ms: Annotated[int | None, meta("How long the longest-waiting run had been due.", examples=[91_000])]
 
 
 class QueueDepthAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,25 +63,27 @@ class QueueDepthAnswer(msgspec.Struct, frozen=True, kw_only=True):
     since: Moment = msgspec.field(name="from")
     until: Moment = msgspec.field(name="to")
     by: Annotated[SeriesStep, meta(examples=["hour"])]
-    items: Annotated[list[DepthStep], meta("Every step of the stretch, the oldest first.")]
+    items: Annotated[list[DepthStep], meta("Every step of the time range, oldest first.")]
 
 
 class LoadList(msgspec.Struct, frozen=True, kw_only=True):
-    since: Annotated[Moment | None, meta("From then on; a day before `to` if left out.")] = msgspec.field(
+    since: Annotated[Moment | None, meta("Start of the time range; a day before `to` if left out.")] = msgspec.field(
         name="from", default=None
     )
-    until: Annotated[Moment | None, meta("Until then; now if left out.")] = msgspec.field(name="to", default=None)
+    until: Annotated[Moment | None, meta("End of the time range; now if left out.")] = msgspec.field(
+        name="to", default=None
+    )
     by: Annotated[FigureStep, meta("Each hour (kept for 90 days) or day of UTC (3 years).", examples=["hour"])] = (
         FigureStep.HOUR
     )
 
 
 class LoadStep(msgspec.Struct, frozen=True, kw_only=True):
-    at: Annotated[Moment, meta("Where it begins.")]
+    at: Annotated[Moment, meta("Its start.")]
     runs: Annotated[int, meta("Those that ended in it, skipped ones too.", examples=[288])]
     failed: Annotated[int, meta(examples=[1])]
     success_ratio: Annotated[float | None, meta(examples=[0.9965])]
-    queue_time_ms: Annotated[Spread, meta("From when a run was there and due to its start.")]
+    queue_time_ms: Annotated[Spread, meta("From when a run existed and was due to its start.")]
     duration_ms: Annotated[Spread, meta("From start to end.")]
 
 
@@ -92,8 +94,8 @@ class QueueLoad(msgspec.Struct, frozen=True, kw_only=True):
     since: Moment = msgspec.field(name="from")
     until: Moment = msgspec.field(name="to")
     by: Annotated[FigureStep, meta(examples=["hour"])]
-    total: Annotated[LoadStep, meta("The whole stretch.")]
-    items: Annotated[list[LoadStep], meta("Every step of the stretch, the oldest first.")]
+    total: Annotated[LoadStep, meta("The whole time range.")]
+    items: Annotated[list[LoadStep], meta("Every step of the time range, oldest first.")]
 
 
 class WorkerLoadStep(LoadStep, frozen=True, kw_only=True):
@@ -116,8 +118,8 @@ class WorkerLoad(msgspec.Struct, frozen=True, kw_only=True):
     since: Moment = msgspec.field(name="from")
     until: Moment = msgspec.field(name="to")
     by: Annotated[FigureStep, meta(examples=["hour"])]
-    total: Annotated[WorkerLoadStep, meta("The whole stretch.")]
-    items: Annotated[list[WorkerLoadStep], meta("Every step of the stretch, the oldest first.")]
+    total: Annotated[WorkerLoadStep, meta("The whole time range.")]
+    items: Annotated[list[WorkerLoadStep], meta("Every step of the time range, oldest first.")]
 
 
 def busy_share(figures: Figures, places: int, seconds: float) -> float:
@@ -221,7 +223,7 @@ def _check(by: SeriesStep, span: Span, since: Instant, until: Instant, now: Inst
     if since < now - span.kept - span.length:
         longer = f"; by={_LONGER[by]} goes back further" if by in _LONGER else ""
         days = span.kept // (86_400 * SECOND)
-        raise InvalidArgument.field("from", f"is too long ago: figures of each {by} are kept for {days} days{longer}")
+        raise InvalidArgument.field("from", f"is too long ago: statistics by {by} are kept for {days} days{longer}")
 
 
 def _sum(steps: Iterable[Figures]) -> Figures:

@@ -404,14 +404,14 @@ LARGEST_PAGE: Final = 200
 class TimelineList(TaskFilter, frozen=True, kw_only=True):
     without: ClassVar[tuple[str, ...]] = ("status", "queue", "managed_by", "include_system")
 
-    since: Annotated[Moment | None, meta("From then on; twelve hours ago if left out.")] = msgspec.field(
+    since: Annotated[Moment | None, meta("Start of the time range; twelve hours ago if left out.")] = msgspec.field(
         name="from", default=None
     )
-    until: Annotated[Moment | None, meta("Until then, a day after `from` if left out; 32 days at most.")] = (
+    until: Annotated[Moment | None, meta("End of the time range, a day after `from` if left out; 32 days at most.")] = (
         msgspec.field(name="to", default=None)
     )
     page: PageNumber = 1
-    page_size: Annotated[int, meta("How many tasks a page has.", ge=1, le=LARGEST_PAGE)] = 20
+    page_size: Annotated[int, meta("Tasks per page.", ge=1, le=LARGEST_PAGE)] = 20
 
 
 class RunOnTimeline(msgspec.Struct, frozen=True, kw_only=True):
@@ -448,12 +448,12 @@ class TaskOnTimeline(msgspec.Struct, frozen=True, kw_only=True):
     status: TaskStatus
     usual_ms: Annotated[int | None, meta("The median of how long its newest runs took.", examples=[1240])]
     runs: list[RunOnTimeline]
-    earlier: Annotated[EarlierRuns, meta("Runs of the stretch before those of `runs`.")]
+    earlier: Annotated[EarlierRuns, meta("Runs of the time range before those in `runs`.")]
     dropped: Annotated[list[DroppedSlots], meta(examples=[[]])]
-    off: Annotated[list[TimeOff], meta("When the task, or its queue, stood still.", examples=[[]])]
+    off: Annotated[list[TimeOff], meta("When the task or its queue was paused.", examples=[[]])]
     planned: Annotated[list[Moment], meta(examples=[["2026-11-16T02:00:00Z"]])]
     more_planned: bool
-    overlap_risk: Annotated[bool, meta("A run of the usual length would not be over when the next slot comes.")]
+    overlap_risk: Annotated[bool, meta("A run of the usual length would still be running at the next slot.")]
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):

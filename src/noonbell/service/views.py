@@ -30,7 +30,7 @@ class ViewWrite(msgspec.Struct, frozen=True, kw_only=True):
     query: Annotated[
         str,
         meta(
-            "The filters and the order, as the address of the page has them. Empty: the whole list.",
+            "The filters and the order, as in the URL of the page. Empty: the whole list.",
             max_length=2_000,
             examples=["status=FAILED&queue=pdf"],
         ),
@@ -38,7 +38,7 @@ class ViewWrite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ViewsAsked(msgspec.Struct, frozen=True, kw_only=True):
-    list: Annotated[ViewedList, meta("The list whose views they are.")]
+    list: Annotated[ViewedList, meta("The list that the views are for.")]
 
 
 AllViews = list_of("AllViews", SavedView)

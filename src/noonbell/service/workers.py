@@ -42,12 +42,12 @@ class ShownWorker(msgspec.Struct, frozen=True, kw_only=True):
     id: Annotated[str, meta(examples=["resizer-1"])]
     state: WorkerState
     version: Annotated[int, meta(examples=[3])]
-    labels: Annotated[dict[str, str], meta("What it says of itself, for `worker_labels`.", examples=[{"gpu": "a100"}])]
+    labels: Annotated[dict[str, str], meta("Its labels, for `worker_labels`.", examples=[{"gpu": "a100"}])]
     queues: Annotated[tuple[str, ...], meta(examples=[["default"]])]
     job_types: Annotated[
-        tuple[str, ...] | None, meta("Null: any. None at all: it makes requests.", examples=[["resize"]])
+        tuple[str, ...] | None, meta("Null: any. An empty list: it makes HTTP requests.", examples=[["resize"]])
     ]
-    concurrency: Annotated[int, meta("The most runs that it holds.", examples=[10])]
+    concurrency: Annotated[int, meta("The most runs that it holds at once.", examples=[10])]
     running: Annotated[int, meta("Runs that it holds now.", examples=[2])]
     part_of: Annotated[str | None, meta("`serve`: inside a node, drained but never stopped alone.", examples=[None])]
     started_at: Moment
@@ -70,7 +70,7 @@ class WorkerChange(msgspec.Struct, frozen=True, kw_only=True):
             "The most runs that it may hold; 0: none.",
             ge=0,
             le=MOST_CONCURRENCY,
-            missing="how many runs it may hold, 0 for none",
+            missing="how many runs it may run at once, 0 for none",
             examples=[10],
         ),
     ]
@@ -124,7 +124,8 @@ class Workers:
             if any(one.id == worker_id and one.meta.get(PART_OF) == SERVE for one in await self._store.workers()):
                 raise InvalidState(
                     Sentence(
-                        "worker {worker} is a part of `noonbell serve` and cannot be stopped alone: drain it, or stop the node",
+                        "worker {worker} is part of `noonbell serve` and cannot be stopped on its own: drain it, or"
+                        " stop the node",
                         worker=repr(worker_id),
                     )
                 )
@@ -180,7 +181,9 @@ class WorkerBounds:
             asked = found.get(field)
             others = [str(name) for name in asked if name not in mine] if mine and isinstance(asked, list) else []
             if others:
-                raise Forbidden(f"this token is for {_named(mine, field)}, and not for {_named(others[:5], field)}")
+                raise Forbidden(
+                    f"this token is limited to {_named(mine, field)}, and does not cover {_named(others[:5], field)}"
+                )
         await self.worker(bounds, worker_id)
         return found
 
@@ -197,13 +200,13 @@ class WorkerBounds:
         there = next((one for one in await self._store.workers() if one.id == worker_id), None)
         if there is not None and not set(there.queues) <= set(bounds.queues):
             raise Forbidden(
-                f"there is a worker {worker_id!r} on other queues; this token is for {_named(bounds.queues)}"
+                f"worker {worker_id!r} is on other queues; this token is limited to {_named(bounds.queues)}"
             )
         types = None if there is None else there.job_types
         if there is not None and bounds.job_types and (types is None or not set(types) <= set(bounds.job_types)):
             raise Forbidden(
-                f"there is a worker {worker_id!r} of other job types;"
-                f" this token is for {_named(bounds.job_types, 'job_types')}"
+                f"worker {worker_id!r} has other job types;"
+                f" this token is limited to {_named(bounds.job_types, 'job_types')}"
             )
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
@@ -213,11 +216,13 @@ class WorkerBounds:
         """Raises Forbidden for a run of another queue or job type, whether a worker holds it or not."""
         run = await self._store.run(run_id)
         if run is not None and run.queue not in bounds.queues:
-            raise Forbidden(f"this token is for {_named(bounds.queues)}, and the run is in another")
+            raise Forbidden(f"this token is limited to {_named(bounds.queues)}, and the run is in another queue")
         if run is not None and bounds.job_types:
             task = await self._store.run_task(run_id)
             if task is None or task.spec.job_type not in bounds.job_types:
-                raise Forbidden(f"this token is for {_named(bounds.job_types, 'job_types')}, and the run is of another")
+                raise Forbidden(
+                    f"this token is limited to {_named(bounds.job_types, 'job_types')}, and the run has another one"
+                )
         await self.worker(bounds, worker_id)
 
 
@@ -266,7 +271,7 @@ def from_level(lowest: Level) -> tuple[Level, ...]:
 Token = Annotated[
     int,
     meta(
-        "Came with the claim, and goes with every call about this attempt.",
+        "Received with the claim, and required in every call about this attempt.",
         ge=0,
         le=2**53 - 1,
         expected="the token that came with the claim",
@@ -293,17 +298,17 @@ class ClaimBody(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ("default",)
     job_types: Annotated[tuple[str, ...] | None, meta("Null: any.", max_length=10_000)] = None
-    max: Annotated[int, meta("The most runs that are wanted.", ge=1, le=MOST_RUNS)] = 1
+    max: Annotated[int, meta("The most runs to claim.", ge=1, le=MOST_RUNS)] = 1
     wait_seconds: Annotated[float, meta("How long to wait for a run.", ge=0, le=LONGEST_WAIT)] = 20
-    version: Annotated[int, meta("The worker's own, for `min_worker_version`.", ge=0, le=2**31 - 1)] = 0
+    version: Annotated[int, meta("The worker's version, for `min_worker_version`.", ge=0, le=2**31 - 1)] = 0
     labels: Annotated[
         dict[str, Annotated[str, meta(max_length=255)]],
-        meta("What the worker says of itself, for `worker_labels`.", max_length=50, examples=[{"gpu": "a100"}]),
+        meta("The worker's labels, for `worker_labels`.", max_length=50, examples=[{"gpu": "a100"}]),
     ] = {}
     concurrency: Annotated[
         int | None,
         meta(
-            "The most that the worker wants to hold; 100 if it does not say. An operator may set another.",
+            "The most runs that the worker wants to hold; 100 by default. An operator may change it.",
             ge=0,
             le=MOST_CONCURRENCY,
         ),
@@ -346,7 +351,7 @@ class SettleBody(AttemptCall, frozen=True, kw_only=True):
     noun: ClassVar[str] = "a settlement"
 
     outcome: Annotated[SettleOutcome, meta("How the attempt ended.")]
-    result: Annotated[Any, meta("What the run came to.", examples=[{"rows": 42}])] = None
+    result: Annotated[Any, meta("The result of the run.", examples=[{"rows": 42}])] = None
     error_message: AnyText = None
     error_details: Annotated[Any, meta("Kept with the run.")] = None
 
@@ -355,15 +360,15 @@ class ProgressBody(AttemptCall, frozen=True, kw_only=True):
     component: ClassVar[str] = "ProgressWrite"
     noun: ClassVar[str] = "progress"
 
-    current: Annotated[float, meta("How far it has come.", ge=-1e15, le=1e15, missing="a number", examples=[3])]
-    total: Annotated[float | None, meta("Of how much.", ge=-1e15, le=1e15, examples=[10])] = None
+    current: Annotated[float, meta("The progress so far.", ge=-1e15, le=1e15, missing="a number", examples=[3])]
+    total: Annotated[float | None, meta("The total.", ge=-1e15, le=1e15, examples=[10])] = None
     message: AnyText = None
 
 
 class LineBody(msgspec.Struct, frozen=True, kw_only=True):
     noun: ClassVar[str] = "a line of the log"
 
-    level: Annotated[Level, meta("How much it matters.")] = Level.INFO
+    level: Annotated[Level, meta("The log level.")] = Level.INFO
     message: Annotated[Any, meta("A text.", anything=True, missing="a text", examples=["starting"])]
 
 
@@ -371,7 +376,7 @@ class LogBody(AttemptCall, frozen=True, kw_only=True):
     component: ClassVar[str] = "LogWrite"
     noun: ClassVar[str] = "a line of the log"
 
-    level: Annotated[Level, meta("How much it matters.")] = Level.INFO
+    level: Annotated[Level, meta("The log level.")] = Level.INFO
     message: Annotated[Any, meta("One line; or several in `lines`.", anything=True, examples=["starting"])] = None
     lines: Annotated[
         list[LineBody] | None,
@@ -415,11 +420,11 @@ class ClaimedRun(msgspec.Struct, frozen=True, kw_only=True):
     queue: Annotated[str, meta(examples=["default"])]
     priority: int
     attempt: Annotated[int, meta(examples=[1])]
-    token: Annotated[int, meta("Goes with every call about this attempt.", examples=[1794795000123456])]
+    token: Annotated[int, meta("Required in every call about this attempt.", examples=[1794795000123456])]
     scheduled_time: Moment
     previous_scheduled_time: Annotated[Moment | None, meta(examples=["2026-11-15T02:25:00Z"])]
     timeout_seconds: Annotated[float, meta(examples=[300.0])]
-    ping_interval_ms: Annotated[int, meta("How often a heartbeat is wanted.", examples=[5000])]
+    ping_interval_ms: Annotated[int, meta("How often to send a heartbeat.", examples=[5000])]
     lease_expires_at: Annotated[Moment, meta(examples=["2026-11-15T02:30:15Z"])]
     shard_index: Annotated[int | None, meta(examples=[None])]
     shard_total: Annotated[int | None, meta(examples=[None])]

@@ -120,9 +120,7 @@ def open_store(
     except UnusableAddress as error:
         raise SettingsError.field("store.url", str(error)) from None
     if schema is not None and kind is not _POSTGRES:
-        raise SettingsError.field(
-            "store.schema", "is for PostgreSQL; other stores are kept apart by store.table_prefix"
-        )
+        raise SettingsError.field("store.schema", "is for PostgreSQL only; use store.table_prefix for other stores")
     return kind.open(
         url,
         clock,

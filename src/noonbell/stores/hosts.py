@@ -74,7 +74,7 @@ def choose(states: Sequence[HostState], before: Host | None = None, timeline: in
             writable.setdefault(state.server or state.name, state)
     if not writable:
         said = ", ".join(f"{state.name} ({state.problem})" for state in states)
-        raise StoreUnavailable(f"none of the hosts takes writes: {said}")
+        raise StoreUnavailable(f"none of the hosts accepts writes: {said}")
     found = [*writable.values()]
     if len({state.cluster for state in found}) == 1 and all(state.shares_writes for state in found):
         return next((state for state in found if state.host == before), found[0])
@@ -82,11 +82,12 @@ def choose(states: Sequence[HostState], before: Host | None = None, timeline: in
     rivals = found if len({state.cluster for state in found}) > 1 else [s for s in found if s.timeline == highest]
     if len(rivals) > 1:
         names = " and ".join(state.name for state in rivals)
-        raise StoreUnavailable(f"two hosts take writes: {names}; stop the one that is not the primary")
+        raise StoreUnavailable(f"two hosts accept writes: {names}; stop the one that is not the primary")
     (chosen,) = rivals
     if chosen.timeline < timeline:
         raise StoreUnavailable(
-            f"{chosen.name} takes writes on timeline {chosen.timeline}, but this node has worked on timeline {timeline}:"
+            f"{chosen.name} accepts writes on timeline {chosen.timeline}, but this node has worked on timeline"
+            f" {timeline}:"
             " it is an old primary; stop it"
         )
     for state in found:

@@ -207,13 +207,13 @@ class Move:
         if source.phase is None and (is_same or source.installation == destination.installation):
             raise InvalidState("the source and the destination are the same store, or copies of one")
         if source.phase is MovePhase.FILLING:
-            raise InvalidState("the source is not complete: another move or restore fills it")
+            raise InvalidState("the source is incomplete: another move or restore is filling it")
         if source.phase is MovePhase.MOVED and not is_same:
-            raise InvalidState(f"the source has moved already, to {source.moved_to}")
+            raise InvalidState(f"the source has already moved to {source.moved_to}")
         if destination.phase is not None and destination.phase is not MovePhase.FILLING:
             raise InvalidState(f"the destination is itself the source of a move to {destination.moved_to}")
         if destination.phase is MovePhase.FILLING and not is_same:
-            raise InvalidState("the destination holds a part of another move or restore; empty it, or take another one")
+            raise InvalidState("the destination has part of another move or restore; empty it, or use another one")
         if not is_same:
             await check_empty(self._destination)
         return source, destination
@@ -241,7 +241,8 @@ class Move:
                 if not any(code in error.message for code in _NO_TRIGGERS):
                     raise
                 raise InvalidState(
-                    "the source's user may make no triggers, by which a move sees what changes: grant TRIGGER to it and, where"
+                    "the source's user may not create triggers, which a move needs to see changes: grant TRIGGER to"
+                    " it and, where"
                     f" the server writes a binary log, set log_bin_trust_function_creators to 1 ({error.message})"
                 ) from error
             await self._write_source(MovePhase.COPYING)
@@ -405,15 +406,15 @@ async def cancel(source: SqlStore, destination: SqlStore | None) -> None:
     """Let the source go on as if there had been no move. `destination`: needed where it may have everything already."""
     state = await ask(source, change_capture.read_state)
     if state.phase in (None, MovePhase.FILLING):
-        raise InvalidState("no move from this store is under way")
+        raise InvalidState("no move from this store is in progress")
     if state.phase is MovePhase.MOVED:
-        raise InvalidState(f"the store has moved to {state.moved_to}; a move that is done is not canceled")
+        raise InvalidState(f"the store has moved to {state.moved_to}; a finished move cannot be canceled")
     if state.phase is MovePhase.FINISHING:
         if destination is None:
-            raise InvalidState("the destination may have everything already: add --to, so that this can be looked at")
+            raise InvalidState("the destination may already have everything: add --to, so that this can be checked")
         there = await ask(destination, change_capture.read_state)
         if there.token == state.token and there.phase is None:
-            raise InvalidState("the destination has everything already; run `noonbell move` again to finish the move")
+            raise InvalidState("the destination already has everything; run `noonbell move` again to finish the move")
     q, variant = source.dialect, source._schema
     await apply(source, change_capture.reopen, q, variant)
     # From here on changes may go unnoted. A new token: if the rest is cut off, no other process can go on with the copy so far.
@@ -440,7 +441,7 @@ async def check_empty(store: SqlStore) -> None:
     names = [table.name for table in copying.batched()]
     found = await ask(store, copying.first_with_rows, names)
     if found is not None:
-        raise InvalidState(f"the destination is not empty: it has rows in the table {found}; take a new database")
+        raise InvalidState(f"the destination is not empty: it has rows in the table {found}; use a new database")
 
 
 async def all_rows(read: Reader, table: CopiedTable) -> list[Row]:
@@ -498,14 +499,14 @@ async def restore(
 
 def _check_complete(state: MoveState) -> None:
     if state.phase is MovePhase.FILLING:
-        raise InvalidState("the store is not complete: a move, a backup or a restore that fills it was cut off")
+        raise InvalidState("the store is incomplete: the move, backup or restore that fills it was interrupted")
 
 
 async def _fill(read: Reader, store: SqlStore, installation: str, token: str, progress: Progress) -> CopiedRows:
     there = await ask(store, change_capture.read_state)
     if (there.phase, there.token) != (MovePhase.FILLING, token):
         if there.phase is not None:
-            raise InvalidState("the destination takes part in a move or another restore; take a new database")
+            raise InvalidState("the destination takes part in a move or another restore; use a new database")
         await check_empty(store)
         await apply(store, change_capture.write_state, MovePhase.FILLING, move_token=token)
     copy = TableCopy(read, store, progress)
@@ -513,7 +514,7 @@ async def _fill(read: Reader, store: SqlStore, installation: str, token: str, pr
     await copy.run()
     if copy.conflicts:
         name, key = copy.conflicts[0]
-        raise InvalidState(f"the row {key} of the table {name} contradicts another row: the backup is damaged")
+        raise InvalidState(f"the row {key} of the table {name} conflicts with another row: the backup is damaged")
     small = {name: await all_rows(read, copying.tables()[name]) for name in copying.COPIED_AT_ONCE}
     await store._change_schema(lambda _: _finish(store, token, installation, small))
     failpoint.hit("K55")

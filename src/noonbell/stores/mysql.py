@@ -575,7 +575,7 @@ def _tls_context(asked: Mapping[str, str]) -> ssl.SSLContext | None:
         raise SettingsError.field("store.url", f"has ssl-mode {mode!r}; takes {', '.join(_TLS_MODES)}")
     if mode == "DISABLED" and (authority or certificate or key):
         raise SettingsError.field(
-            "store.url", "has ssl-mode 'DISABLED' beside other parameters of TLS; keep one of them"
+            "store.url", "has ssl-mode 'DISABLED' together with other TLS parameters; keep one of them"
         )
     if bool(key) and not certificate:
         raise SettingsError.field("store.url", "has ssl-key without ssl-cert")

@@ -237,7 +237,7 @@ async def _state_of(connection: RawConnection, host: Host) -> HostState:
     async with connection.transaction():  # a pooler may give each statement outside of one to another server
         found = await connection.fetchrow(_STATE)
     if found is None:
-        raise StoreUnavailable("PostgreSQL: no answer")
+        raise StoreUnavailable("PostgreSQL: no response")
     is_standby, is_read_only, timeline, cluster, started = found
     problem = "is a standby" if is_standby else "is read-only" if is_read_only else ""
     return HostState(host, problem, timeline, f"{cluster}/{started}", cluster)

@@ -607,8 +607,8 @@ def check_file_system(path: str, *, network_disk: bool = False) -> None:
     kind = "" if network_disk else file_system_of(folder)
     if _NETWORK.fullmatch(kind):
         raise StoreUnavailable(
-            f"SQLite: {path} is on a network file system ({kind}), where two hosts may not see each other's locks: use a local disk,"
-            " or PostgreSQL; store.network_disk: true if this host alone opens the file"
+            f"SQLite: {path} is on a network file system ({kind}), where two hosts may not see each other's locks:"
+            " use a local disk, or PostgreSQL; set store.network_disk: true if only this host opens the file"
         )
     if not locks_hold(folder):
         raise StoreUnavailable(
@@ -685,8 +685,8 @@ def _compare(path: str, opened: tuple[int, int] | None) -> None:
     if found != opened:
         done = "deleted" if found is None else "replaced by another file"
         raise StoreUnavailable(
-            f"SQLite: {path} was {done} while it was open: nothing is written any longer. Put the file back, or start Noonbell anew"
-            " with the file that is to be used"
+            f"SQLite: {path} was {done} while it was open: nothing more is written. Put the file back, or restart"
+            " Noonbell with the file to use"
         )
 
 
@@ -696,5 +696,5 @@ def _identity(path: str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StoreUnavailable(f"SQLite: {path} cannot be looked at: {error}") from error
+        raise StoreUnavailable(f"SQLite: {path} cannot be checked: {error}") from error
     return found.st_dev, found.st_ino

@@ -341,7 +341,7 @@ class PostgresWakeup(PushedWakeup):
         if not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "notifications of PostgreSQL do not come through the pooler of store.url: work is found by polling;"
+                "PostgreSQL notifications do not pass through the pooler of store.url: work is found by polling;"
                 " wakeup.url: postgresql://… of the server itself brings them"
             )
         return False

@@ -358,7 +358,7 @@ class SubscriptionLoop:
             failpoint.hit("K35")
         if held.missed:
             logger.warning(
-                "subscription %s: %d entries of the log of events were removed before they could be delivered",
+                "subscription %s: %d entries of the event log were removed before they could be delivered",
                 *(held.name, held.missed),
             )
         held.state, held.written_at, held.missed = state, now, 0

@@ -107,7 +107,7 @@ class WebhookPoster(PooledClient):
                 error = f"{kind}: {said}"
         status = exchange.status
         if error is None and not (status is not None and 200 <= status < 300):
-            error = f"it answered {status} {exchange.reason}".rstrip()
+            error = f"it returned {status} {exchange.reason}".rstrip()
         text = target.text_of(exchange.body, exchange.watched.get("content-type")) if status else None
         return WebhookAnswer(
             error=None if error is None else conceal(target.storable(error), hidden)[:_SHOWN],

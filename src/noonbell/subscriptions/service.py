@@ -33,13 +33,13 @@ from noonbell.service.secrets import MASK, opened_where_possible, sealed
 from noonbell.subscriptions.sender import WebhookPoster, cloud_event
 from noonbell.targets.http import signing
 
-_SEALED: Final = "is sealed, and no key of secrets.key_file opens it; expected the value itself"
+_SEALED: Final = "is encrypted, and no key in secrets.key_file decrypts it; expected the value itself"
 _TEST: Final = "subscription.test"
 
 From = Annotated[
     str | None,
     meta(
-        "Where it goes on: `now`, `oldest`, the id of an event (after it), or a moment.",
+        "Where it continues: `now`, `oldest`, the id of an event (after it), or a time.",
         min_length=1,
         max_length=60,
         examples=["now"],
@@ -57,7 +57,7 @@ class ShownSubscription(Subscription, frozen=True, kw_only=True):
         ""
     )
     pending: Annotated[int, meta("Deliveries that wait to be tried again.", read_only=True)] = 0
-    behind: Annotated[int, meta("Entries of the log of events after the position.", read_only=True)] = 0
+    behind: Annotated[int, meta("Entries of the event log after the position.", read_only=True)] = 0
     delivered_at: Annotated[Moment | None, meta("The last delivery.", read_only=True)] = None
     failing_since: Annotated[Moment | None, meta("Since when a delivery has been failing.", read_only=True)] = None
     next_attempt_at: Annotated[Moment | None, meta(read_only=True)] = None
@@ -66,7 +66,7 @@ class ShownSubscription(Subscription, frozen=True, kw_only=True):
     ] = None
     disabled_reason: Annotated[str | None, meta(read_only=True)] = None
     missed: Annotated[
-        int, meta("Entries of the log of events that were removed before they could be delivered.", read_only=True)
+        int, meta("Entries of the event log that were removed before they could be delivered.", read_only=True)
     ] = 0
 
 
@@ -87,8 +87,8 @@ class SubscriptionChange(SubscriptionBody, frozen=True, kw_only=True, rename={"g
     component: ClassVar[str] = "SubscriptionChange"
     example: ClassVar[dict[str, Any]] = {"active": True, "from": "now"}
 
-    name: Annotated[str, meta("As the path says.", read_only=True, default=None)] = ""
-    url: Annotated[str, meta("Where events are posted to.", max_length=4_000, default=None)] = ""
+    name: Annotated[str, meta("The name in the path.", read_only=True, default=None)] = ""
+    url: Annotated[str, meta("The URL that events are posted to.", max_length=4_000, default=None)] = ""
     goes_on: From = None
 
 
@@ -99,7 +99,7 @@ class SubscriptionMove(msgspec.Struct, frozen=True, kw_only=True, rename={"goes_
     goes_on: Annotated[
         str,
         meta(
-            "Where it goes on: `now`, `oldest`, the id of an event (after it), or a moment.",
+            "Where it continues: `now`, `oldest`, the id of an event (after it), or a time.",
             min_length=1,
             max_length=60,
             examples=["2026-11-15T12:00:00Z"],
@@ -121,28 +121,29 @@ class ListedDelivery(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: Moment | None
     response_code: Annotated[int | None, meta(examples=[200])]
     error: Annotated[str | None, meta(examples=[None])]
-    replay_of: Annotated[int | None, meta("The delivery that it repeats.", examples=[None])]
+    replay_of: Annotated[int | None, meta("The delivery that this one repeats.", examples=[None])]
 
 
 class ShownWebhook(ListedDelivery, frozen=True, kw_only=True):
     component: ClassVar[str] = "WebhookDelivery"
 
     request_headers: Annotated[
-        dict[str, str], meta("Of the last attempt, without its signature.", examples=[{"webhook-id": "evt_17_0"}])
+        dict[str, str],
+        meta("The headers of the last attempt, without its signature.", examples=[{"webhook-id": "evt_17_0"}]),
     ]
-    body: Annotated[str, meta("As it was sent.", examples=['{"specversion":"1.0","id":"17.0"}'])]
-    response: Annotated[str | None, meta("The first 2,000 characters of the answer.", examples=["ok"])]
+    body: Annotated[str, meta("The body, as sent.", examples=['{"specversion":"1.0","id":"17.0"}'])]
+    response: Annotated[str | None, meta("The first 2,000 characters of the response.", examples=["ok"])]
 
 
 AllWebhooks = list_of("WebhookDeliveries", ListedDelivery)
 
 
 class WebhookList(msgspec.Struct, frozen=True, kw_only=True):
-    limit: Annotated[int, meta("How many, newest first.", ge=1, le=1_000)] = 100
+    limit: Annotated[int, meta("The most to return, newest first.", ge=1, le=1_000)] = 100
     before: Annotated[
-        int | None, meta("Those before this id.", ge=0, le=2**53 - 1, expected="the id of a delivery")
+        int | None, meta("Only those before this id.", ge=0, le=2**53 - 1, expected="the id of a delivery")
     ] = None
-    status: Annotated[WebhookStatus | None, meta("With this status.")] = None
+    status: Annotated[WebhookStatus | None, meta("Only those with this status.")] = None
 
 
 class SubscriptionTested(msgspec.Struct, frozen=True):
@@ -193,7 +194,7 @@ def _check(made: Subscription, at: ReadContext, url_problem: Callable[[str], str
     if is_sealed(made.url):
         at.wrong("url", _SEALED)
     elif not _is_web_address(made.url):
-        at.wrong("url", "is missing or wrong; expected http://HOST/… or https://HOST/…, without a user's name")
+        at.wrong("url", "is missing or wrong; expected http://HOST/… or https://HOST/…, without a user name")
     elif url_problem is not None and (problem := url_problem(made.url)):
         at.wrong("url", Sentence("is denied: {denied}", denied=problem))
     if made.secret is not None and is_sealed(made.secret):
@@ -253,7 +254,7 @@ def read_place(text: str) -> Position | Instant | None:
 class _Place(msgspec.Struct, frozen=True, kw_only=True, rename={"at": "from"}):
     at: Annotated[
         Moment,
-        meta(expected="`now`, `oldest`, the id of an event such as 17.0, or a moment such as 2026-11-15T12:00:00Z"),
+        meta(expected="`now`, `oldest`, the ID of an event such as 17.0, or a time such as 2026-11-15T12:00:00Z"),
     ]
 
 
@@ -296,7 +297,7 @@ class Subscriptions:
             )
         if len(known) >= MOST_SUBSCRIPTIONS:
             raise InvalidState(
-                f"there are {len(known)} subscriptions, and at most {MOST_SUBSCRIPTIONS} can be; remove one first"
+                f"there are {len(known)} subscriptions, the maximum is {MOST_SUBSCRIPTIONS}; remove one first"
             )
         secret = made.secret or new_secret()
         is_ours = made.secret is None

@@ -107,7 +107,7 @@ def _command_target(parts: TargetParts) -> CommandTarget:
     from noonbell.targets.command.target import CommandTarget
 
     if parts.commands is None:
-        raise ValueError("a worker without a file of allowed commands has no target for them")
+        raise ValueError("a worker without a file of allowed commands cannot run them")
     return CommandTarget(parts.commands, parts.store, sealing.from_file(parts.settings.secrets.key_file))
 
 

@@ -62,7 +62,7 @@ async def trial(
     known = () if app is None else (*app.jobs, *app.flows)
     for name in left_out:
         if name not in known:
-            raise InvalidArgument.field("without", f"has {name!r}, which is no job of the App")
+            raise InvalidArgument.field("without", f"has {name!r}, which is not a job of the App")
     clock = ManualClock(at or datetime.fromisoformat("2026-01-01T00:00:00+00:00"))
     store, wakeup = MemoryStore(clock), LocalWakeup()
     await store.open()
@@ -147,7 +147,7 @@ class Trial:
             if before == self._standing and late == await self._late(before):
                 self._next_slot_at, self._next_delayed_at = planned.next_at, promoted.next_at
                 return
-        raise InvalidState("there is no end to it: something makes new runs as fast as they are carried out")
+        raise InvalidState("this never ends: something creates new runs as fast as they are executed")
 
     async def _work(self) -> Standing:
         """Claim from the queues that have something due, and from no other: most have nothing, most of the time."""
@@ -274,6 +274,6 @@ class _Http:
             kind=OutcomeKind.FAILURE,
             failure=kind,
             response_code=status,
-            error_message=f"the target answered {status}",
+            error_message=f"the target returned {status}",
             error_details={"kind": kind},
         )

@@ -239,7 +239,7 @@ def _change_of(given: Mapping[str, str]) -> TasksChange:
     problems.finish()
     wanted = {**found, **({"labels": labels} if labels else {})}
     if not wanted:
-        raise InvalidArgument("nothing is filled in; expected what is to be changed")
+        raise InvalidArgument("nothing is filled in; expected the changes to make")
     return read_struct(TasksChange, wanted)
 
 

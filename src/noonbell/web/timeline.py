@@ -185,7 +185,7 @@ def read_window(ctx: PageContext) -> Window:
     since = Instant((until or ctx.now) - 2 * half) if since is None else since
     until = Instant(since + 2 * half) if until is None else until
     if not _SHORTEST <= until - since <= LONGEST:
-        raise InvalidArgument.field("to", "expected from one minute to 32 days after from")
+        raise InvalidArgument.field("to", "expected a time from one minute to 32 days after from")
     return Window(since, until, span if until - since == 2 * half else "", is_now=False)
 
 

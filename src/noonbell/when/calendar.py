@@ -108,7 +108,7 @@ def read_day(text: str) -> tuple[Stretch, None] | tuple[None, tuple[int, int]]:
     first = date.fromisoformat(begin).toordinal() - _EPOCH
     last = date.fromisoformat(end).toordinal() - _EPOCH if end else first
     if last < first:
-        raise ValueError("its end is before its beginning")
+        raise ValueError("its end is before its start")
     if last - first >= LONGEST_RANGE:
         raise ValueError(f"it has more than {LONGEST_RANGE} days")
     return (first, last), None

@@ -64,14 +64,14 @@ class CronSpec(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
         ),
     ]
     dialect: Annotated[
-        CronDialect, meta("How it is read. Default `scheduler.cron_dialect` of the settings.", default=None)
+        CronDialect, meta("The dialect. Default `scheduler.cron_dialect` of the settings.", default=None)
     ] = CronDialect.STANDARD
-    dst: Annotated[Dst, meta("What a clock change does to it.")] = Dst.DEBIAN
+    dst: Annotated[Dst, meta("What clock changes do to it.")] = Dst.DEBIAN
     repeat: Repeat = None
     source: Annotated[
         str | None,
         meta(
-            "What `expr` was written as; shown, and passed over where it says something else.",
+            "How `expr` was originally written; shown, and ignored if it means something else.",
             max_length=1_048_576,
             lines=True,
         ),
@@ -217,7 +217,7 @@ def _nickname(at: ReadContext, source: str, dialect: CronDialect) -> str:
     if "@" not in expr:
         return expr
     if expr == "@REBOOT":
-        hint = "a scheduler with several nodes has no moment of reboot: use a once schedule, or trigger the task"
+        hint = "a scheduler with several nodes has no single moment of reboot: use a once schedule, or trigger the task"
     elif expr.startswith("@EVERY"):
         hint = 'use a schedule of type interval: {"type": "interval", "every": 5, "unit": "minute"}'
     else:

@@ -37,7 +37,7 @@ class IntervalSpec(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", 
     every: Annotated[
         int,
         meta(
-            "How many of them; at most a hundred years.",
+            "The number of units; at most a hundred years.",
             ge=0,
             le=LONGEST,
             exact=True,
@@ -46,10 +46,10 @@ class IntervalSpec(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", 
             schema={"minimum": 1},
         ),
     ]
-    anchor: Annotated[ScheduleMoment, meta("Where it counts from; when it is saved, if it is left out.")] = None
+    anchor: Annotated[ScheduleMoment, meta("When it starts counting; if left out, when it is saved.")] = None
     mode: Annotated[
         Literal["fixed_rate", "fixed_delay"],
-        meta("From the slot before, or from the end of the run before.", choices=("fixed_rate", "fixed_delay")),
+        meta("From the previous slot, or from the end of the previous run.", choices=("fixed_rate", "fixed_delay")),
     ] = "fixed_rate"
     repeat: Repeat = None
 

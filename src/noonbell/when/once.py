@@ -20,9 +20,9 @@ class OnceSpec(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
     noun: ClassVar[str] = "a once schedule"
 
     at: Annotated[
-        ScheduleMoment, meta("Without an offset, local time of the task's zone; when it is saved, if it is left out.")
+        ScheduleMoment, meta("Without an offset, local time in the task's zone; if left out, when it is saved.")
     ] = None
-    run_if_late: Annotated[bool, meta("False: rather not at all than late.")] = True
+    run_if_late: Annotated[bool, meta("False: do not run it late.")] = True
 
 
 @dataclass(frozen=True, slots=True)

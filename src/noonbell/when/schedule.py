@@ -15,7 +15,7 @@ from noonbell.model.task_schedule import ClockChanges
 Repeat = Annotated[
     int | None,
     meta(
-        "How many slots in all; null or -1 for ever.",
+        "The total number of slots; null or -1 for no limit.",
         ge=-1,
         le=2**53 - 1,
         exact=True,

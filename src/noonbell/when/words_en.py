@@ -22,7 +22,7 @@ def cron(fields: Sequence[CronField], both_days: bool) -> str:
 
 
 def in_zone(sentence: str, zone: str, *, wall: bool = False) -> str:
-    return ", ".join(filter(None, (sentence, zone, "by the wall clock alone" if wall else "")))
+    return ", ".join(filter(None, (sentence, zone, "by the wall clock only" if wall else "")))
 
 
 def composed(sentences: Sequence[str], excluded: Sequence[str]) -> str:
@@ -117,8 +117,8 @@ def _dates(day: CronField) -> str:
         last = "the last day of the month"
         pieces.append(last if back == 0 else f"the day {counted(back, 'day')} before {last}")
     if day.last_workday:
-        pieces.append("the last Monday-to-Friday day of the month")
-    pieces += [f"the Monday-to-Friday day nearest day {n} of the month" for n in sorted(day.nearest)]
+        pieces.append("the last weekday (Monday to Friday) of the month")
+    pieces += [f"the weekday (Monday to Friday) nearest day {n} of the month" for n in sorted(day.nearest)]
     return _and(pieces)
 
 

@@ -164,7 +164,7 @@ def check(found: Found, to: int | None = None) -> None:
     back = cut_off(found, to)
     if back is not None:
         raise SchemaMismatch(
-            f"a way back of the store's schema was cut off: run `noonbell migrate --to {back}`",
+            f"a downgrade of the store's schema was interrupted: run `noonbell migrate --to {back}`",
             details={"found": found.step, "back": back},
         )
     if found.oldest_code > LATEST and found.oldest_code != MOVED:  # whether it has moved is looked at by itself

@@ -128,8 +128,9 @@ class Found:
         first = self.foreign[0]
         more = f" (and {len(self.foreign) - 1} more)" if len(self.foreign) > 1 else ""
         raise SchemaMismatch(
-            f"the database holds a {first.kind} {first.name}{more} that Noonbell did not make, and nothing was written:"
-            " set store.table_prefix, or store.schema on PostgreSQL, to keep Noonbell apart, or use another database",
+            f"the database holds a {first.kind} {first.name}{more} that Noonbell did not create, and nothing was"
+            " written: set store.table_prefix, or store.schema on PostgreSQL, to keep Noonbell apart, or use another"
+            " database",
             details={"table": first.name, "foreign": [thing.name for thing in self.foreign]},
         )
 

@@ -172,7 +172,8 @@ class MoveState:
         match self.phase:
             case MovePhase.FILLING:
                 raise StoreMoved(
-                    "the store is not complete: `noonbell move` or `noonbell restore` fills it; run that again to finish it"
+                    "the store is incomplete: `noonbell move` or `noonbell restore` is filling it; run that again to"
+                    " finish it"
                 )
             case MovePhase.CLOSED | MovePhase.FINISHING:
                 raise StoreMoved(
@@ -202,7 +203,7 @@ def check_own(q: Dialect, token: str, *phases: MovePhase | None) -> Work[None]:
     """Raises InvalidState where the store is not in one of these phases of this move: two processes are at it."""
     rows = yield Fetch(f"select move_phase, move_token from installation where one = 1{q.lock}")
     if not rows or rows[0][1] != token or rows[0][0] not in phases:
-        raise InvalidState("another process has finished this move or restore, or has begun it again")
+        raise InvalidState("another process has finished this move or restore, or has started it again")
 
 
 def write_state(phase: MovePhase | None, **more: Any) -> Work[None]:

@@ -99,7 +99,7 @@ def executed(q: Dialect, run_ids: Sequence[int]) -> Work[dict[int, int]]:
 
 
 def states(q: Dialect, run_id: RunId, positions: Sequence[int]) -> Work[list[ChildState]]:
-    """How the children of a run at these positions stand, in that order. One that is not kept any longer is left out."""
+    """How the children of a run at these positions stand, in that order. One that is no longer kept is left out."""
     if not positions:
         return []
     rows = yield Fetch(

@@ -645,7 +645,7 @@ def _results_of_items(flow: _Flow, step_id: str) -> Work[Any]:
 def _result(step: Step, row: Sequence[Any] | None) -> Any:
     """What a job returned, the JSON that an HTTP target answered, or its code and text; an InputError if that is not known."""
     if row is None:
-        return InputError(f"the result of step {step.id} is not kept any longer")
+        return InputError(f"the result of step {step.id} is no longer kept")
     _, _, result, code, body, truncated, _ = row
     if result is not None or step.exec_type is not ExecType.SYNC:
         return from_json(result)

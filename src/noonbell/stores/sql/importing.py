@@ -43,7 +43,7 @@ def import_runs(q: Dialect, runs: Sequence[PastRun]) -> Work[list[PastRunOutcome
     now = yield Now()
     phase, cleaned_to = (yield Fetch(f"select phase, cleaned_to from rollup_state where one = 1{q.lock}"))[0]
     if phase > 0:
-        raise InvalidState("the figures are being counted again from history; import when that is done")
+        raise InvalidState("the statistics are being rebuilt from history; import when that is done")
     outcomes: list[PastRunOutcome] = []
     wanted: dict[tuple[int, str], PastRun] = {}
     for run in runs:

@@ -334,7 +334,7 @@ def spawn(
     """The run of each request."""
     live = (yield from load_active(q, [run_id])).get(run_id)
     if live is None or live.place != Place.LEASED or live.token != token:
-        raise LeaseLost(f"run {run_id} is not held with this token any longer")
+        raise LeaseLost(f"run {run_id} is no longer held with this token")
     _check_spawn(live, requests)
     tasks = yield from _child_tasks(q, cache, requests)
     there = yield from _children_there(q, run_id, requests)
@@ -422,7 +422,7 @@ def _children_there(q: Dialect, run_id: RunId, requests: Sequence[ChildRequest])
 
 def _check_same(request: ChildRequest, known: Known, child: _Child) -> None:
     if child.task_id is None:
-        raise InvalidState(f"spawn {request.position + 1} is run {child.run_id}, which is not kept any longer")
+        raise InvalidState(f"spawn {request.position + 1} is run {child.run_id}, which is no longer kept")
     if child.task_id != known.task.id:
         what = f"and was a run of another job (run {child.run_id})"
     elif child.payload != request.payload:
@@ -430,7 +430,8 @@ def _check_same(request: ChildRequest, known: Known, child: _Child) -> None:
     else:
         return
     raise InvalidState(
-        f"spawn {request.position + 1} is {request.task} now, {what}; a job that is resumed must spawn the same in the same order"
+        f"spawn {request.position + 1} is {request.task} now, {what}; a resumed job must spawn the same runs in the"
+        " same order"
     )
 
 

@@ -245,7 +245,7 @@ async def _until_it_holds(once: Callable[[], Awaitable[T]], blocker: Blocker, wa
         except TryAgain as error:
             tries += 1
             if tries == MAX_TRIES:
-                raise StoreUnavailable(f"the database gave this transaction up {MAX_TRIES} times: {error}") from error
+                raise StoreUnavailable(f"the database aborted this transaction {MAX_TRIES} times: {error}") from error
         await asyncio.sleep(random.random() * 0.002 * min(2**tries, 64))  # noqa: S311 - no secret
 
 

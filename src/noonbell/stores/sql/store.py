@@ -291,7 +291,8 @@ class SqlStore(TransitionRunner):
         if found.beside and not self._new:
             raise SchemaMismatch(
                 "the database holds a Noonbell store with plain table names, and none under store.table_prefix"
-                f" {self._names.prefix!r} and store.schema {self._names.schema or ''!r}; add --new to make a second one beside it"
+                f" {self._names.prefix!r} and store.schema {self._names.schema or ''!r}; add --new to create a second"
+                " one next to it"
             )
         stays = found.step <= to or forward_only or to == migrations.LATEST
         if stays and not migrations.missing(found, to):
@@ -301,8 +302,8 @@ class SqlStore(TransitionRunner):
         unknown = found.taken - {step.number for step in migrations.STEPS}
         if unknown and not stays:
             raise SchemaMismatch(
-                f"the store's schema has step {max(unknown)}, which this version of Noonbell does not have: it cannot take back"
-                " what it does not know; upgrade Noonbell",
+                f"the store's schema has step {max(unknown)}, which this version of Noonbell does not know, so it"
+                " cannot undo it; upgrade Noonbell",
                 details={"found": found.step, "known": migrations.LATEST, "unknown": sorted(unknown)},
             )
         progress.is_quiet = found.step == 0

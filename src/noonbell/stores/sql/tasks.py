@@ -329,7 +329,7 @@ def _change(
         if task.spec.job_type == CALL_TYPE:
             raise InvalidState(
                 Sentence(
-                    "task {task} is built in, for calls, and cannot be changed; pause its queue instead",
+                    "task {task} is built in (for calls) and cannot be changed; pause its queue instead",
                     task=repr(task.name),
                 )
             )

@@ -27,9 +27,7 @@ def save_view(
         ((count,),) = yield Fetch("select count(*) from saved_views where room = :room", {"room": of})
         if count >= most:
             raise InvalidState(
-                Sentence(
-                    "there are {most} saved views of {list}, and no more can be; remove one first", most=most, list=of
-                )
+                Sentence("there are {most} saved views of {list}, the maximum; remove one first", most=most, list=of)
             )
         yield insert("saved_views", **key, query=query, saved_by=by, saved_at=now)
     return SavedView(list=of, name=name, query=query, saved_by=by, saved_at=now)

@@ -71,7 +71,7 @@ def register_worker(q: Dialect, worker: WorkerInfo) -> Work[WorkerInfo]:
         if again:
             fresh = msgspec.structs.replace(fresh, state=there.state, started_at=there.started_at)
         elif is_alive(there, now):
-            raise AlreadyExists(f"another process works as {worker.id!r}; give this one an id of its own")
+            raise AlreadyExists(f"another process works as {worker.id!r}; give this one a different ID")
         yield delete("workers", id=worker.id)
     yield InsertMany("workers", _WORKER.columns, [_WORKER.row(fresh)])
     what = "worker.changed" if again else "worker.started"

@@ -79,7 +79,7 @@ class AmqpConnection:
         except ssl.SSLError:
             raise  # which is a ValueError, too
         except (wrong.AMQPError, RuntimeError, ValueError) as error:
-            raise BrokerFailure("connection_lost", f"{where} does not greet as RabbitMQ does: {error}") from None
+            raise BrokerFailure("connection_lost", f"{where} does not respond like RabbitMQ: {error}") from None
 
     @property
     def is_open(self) -> bool:

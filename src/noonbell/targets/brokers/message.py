@@ -85,7 +85,7 @@ def outgoing(assignment: Assignment, sealer: Sealer, max_body: int) -> Outgoing:
 def _outgoing(assignment: Assignment, max_body: int) -> Outgoing:
     message = assignment.task.spec.message
     if message is None:
-        raise InvalidArgument("the task says nothing of the message")
+        raise InvalidArgument("the task does not define the message")
     try:
         address = read_address(message.url)
     except ValueError as error:

@@ -57,7 +57,7 @@ class _LinkTransport(TcpTransport):
 
     def write(self, payload: bytes) -> None:
         if self._needs_tls:
-            raise BrokerFailure("tls", "the server does not offer TLS, and the address asks for it")
+            raise BrokerFailure("tls", "the server does not offer TLS, but the address requires it")
         super().write(payload)  # type: ignore[no-untyped-call]
 
 
@@ -93,7 +93,7 @@ class NatsConnection:
                 raise BrokerFailure(
                     "authentication", failure_text("credentials_refused", where=address.shown, error=str(error))
                 ) from None
-            raise BrokerFailure("connection_lost", f"{address.shown} does not greet as NATS does: {error}") from None
+            raise BrokerFailure("connection_lost", f"{address.shown} does not respond like NATS: {error}") from None
 
     @property
     def is_open(self) -> bool:
@@ -119,7 +119,7 @@ class NatsConnection:
         except nats.errors.MaxPayloadError:
             most = self._client.max_payload
             raise BrokerFailure(
-                "too_large", f"the message is larger than the {most} bytes that the server takes"
+                "too_large", f"the message is larger than the {most} bytes that the server accepts"
             ) from None
         except (nats.errors.BadSubjectError, nats.errors.BadHeaderError) as error:
             raise BrokerFailure("refused", str(error)) from None
@@ -186,11 +186,11 @@ def _acknowledged(answer: Msg) -> BrokerReceipt:
     except ValueError:
         said = None
     if not isinstance(said, dict):
-        raise BrokerFailure("error", "the answer to the message is not one of JetStream")
+        raise BrokerFailure("error", "the response to the message is not from JetStream")
     if isinstance(error := said.get("error"), dict):
         code = error.get("code")
         kind = "error" if isinstance(code, int) and code >= 500 else "refused"
-        raise BrokerFailure(kind, f"JetStream refuses the message: {code} {error.get('description')}")
+        raise BrokerFailure(kind, f"JetStream rejected the message: {code} {error.get('description')}")
     stored = {name: said[name] for name in ("stream", "seq", "duplicate", "domain") if name in said}
     return BrokerReceipt(result=stored)
 

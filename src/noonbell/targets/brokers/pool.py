@@ -275,7 +275,9 @@ class BrokerPool:
             if isinstance(error, ssl.SSLError):
                 raise BrokerFailure("tls", failure_text("tls_failed", error=str(error))) from None
             if isinstance(error, OSError):
-                raise BrokerFailure("connection_lost", f"the broker hung up on the greeting: {error}") from None
+                raise BrokerFailure(
+                    "connection_lost", f"the broker closed the connection during the handshake: {error}"
+                ) from None
             raise
         held = _Held(link, connection)
         self._open.add(held)

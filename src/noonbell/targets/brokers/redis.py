@@ -96,7 +96,7 @@ class RedisConnection:
             if isinstance(cause := error.__context__, OSError):
                 raise cause from None
             raise BrokerFailure(
-                "connection_lost", f"{self._address.shown} does not answer as Redis does: {error}"
+                "connection_lost", f"{self._address.shown} does not respond like Redis: {error}"
             ) from None
 
     @property

@@ -100,7 +100,7 @@ class AllowFile(msgspec.Struct, frozen=True, kw_only=True):
     ]
     users: Annotated[
         tuple[Annotated[str, meta(max_length=64)], ...],
-        meta("Those that a task may name, where the worker is root.", max_length=1_000),
+        meta("Users that a task may name, if the worker is root.", max_length=1_000),
     ] = ()
     cwd: Annotated[
         tuple[Annotated[str, meta(max_length=4_096)], ...] | None,
@@ -112,9 +112,9 @@ class AllowFile(msgspec.Struct, frozen=True, kw_only=True):
             "Variables that a task may set. Left out: all but those that change what a program loads.", max_length=1_000
         ),
     ] = None
-    max_processes: Annotated[int, meta("Of one command, at the same time.", ge=1, le=100_000)] = 512
-    max_memory_mb: Annotated[int | None, meta("Of each of its processes.", ge=16, le=100_000_000)] = None
-    grace_seconds: Annotated[float, meta("From SIGTERM to SIGKILL.", ge=0, le=60)] = 1.0
+    max_processes: Annotated[int, meta("Processes of one command at the same time.", ge=1, le=100_000)] = 512
+    max_memory_mb: Annotated[int | None, meta("Limit of each of its processes.", ge=16, le=100_000_000)] = None
+    grace_seconds: Annotated[float, meta("Time from SIGTERM to SIGKILL.", ge=0, le=60)] = 1.0
 
 
 class NotAllowed(Exception):
@@ -205,7 +205,7 @@ class Allowed:
     def _environment(self, env: Mapping[str, str]) -> dict[str, str]:
         for name, value in env.items():
             if "\x00" in name or "\x00" in value or "=" in name or not name:
-                raise NotAllowed("has a variable that no environment can hold")
+                raise NotAllowed("has a variable that an environment cannot contain")
             if name.startswith("NOONBELL_"):
                 raise NotAllowed(failure_text("variable_of_runs", name=name))
             if self.file.env is not None and name not in self.file.env:
@@ -228,7 +228,7 @@ def _read(text: bytes, path: str) -> AllowFile:
     if isinstance(given, Mapping) and given.get("programs") == ANY:
         given = {**given, "programs": [ANY]}
     if not isinstance(given, Mapping):
-        raise SettingsError.field("commands", f"{path} holds no object; expected `programs:` and a list")
+        raise SettingsError.field("commands", f"{path} is not an object; expected `programs:` and a list")
     try:
         file = read(AllowFile, given)
     except InvalidArgument as error:

@@ -168,7 +168,7 @@ class GrpcTarget:
         except InvalidState as error:
             raise Undone("fail", error.message) from None
         if call is None:
-            raise Undone("fail", "the task says no gRPC method")
+            raise Undone("fail", "the task has no gRPC method")
         return call
 
     async def _answered(
@@ -256,7 +256,7 @@ def _content_of(method: UnaryMethod, payload: Any) -> bytes:
         return message.SerializeToString()
     except (json_format.Error, EncodeError, TypeError, ValueError, AttributeError, RecursionError) as error:
         name = method.request.DESCRIPTOR.full_name
-        raise Undone("invalid_payload", f"the payload is no {name}: {error}") from None
+        raise Undone("invalid_payload", f"the payload is not a {name}: {error}") from None
 
 
 def _result_of(method: UnaryMethod, content: bytes, hidden: Sequence[str]) -> tuple[Any, int]:
@@ -268,7 +268,7 @@ def _result_of(method: UnaryMethod, content: bytes, hidden: Sequence[str]) -> tu
         )
     except (json_format.Error, DecodeError, TypeError, ValueError, RecursionError) as error:
         name = method.response.DESCRIPTOR.full_name
-        raise Undone("invalid_result", f"the answer is no {name}: {error}") from None
+        raise Undone("invalid_result", f"the response is not a {name}: {error}") from None
     value = _concealed(value, hidden)
     return value, len(msgspec.json.encode(value))
 
@@ -425,7 +425,7 @@ async def _files(
         for file in _read(answer, service):
             found.setdefault(file.name, file)
         if len(found) > _MOST_FILES or sum(file.ByteSize() for file in found.values()) > _MOST_BYTES:
-            raise BadMethod(f"the server's reflection says more than {_MOST_FILES} files or {_MOST_BYTES} bytes")
+            raise BadMethod(f"the server's reflection returned more than {_MOST_FILES} files or {_MOST_BYTES} bytes")
         lacking = {name for file in found.values() for name in file.dependency} - found.keys() - asked
         lacking = {name for name in lacking if not name.startswith("google/protobuf/")}
         asked |= lacking
@@ -442,4 +442,4 @@ def _read(answer: Any, service: str) -> list[FileDescriptorProto]:
     try:
         return [FileDescriptorProto.FromString(each) for each in answer.file_descriptor_response.file_descriptor_proto]
     except DecodeError:
-        raise BadMethod("the server's reflection answers with what is no descriptor") from None
+        raise BadMethod("the server's reflection returned something that is not a descriptor") from None

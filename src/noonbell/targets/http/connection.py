@@ -183,7 +183,7 @@ class Inflater:
     def end(self) -> None:
         """Raise, if the text cannot end here."""
         if self._is_begun and not self._inflate.eof:
-            raise zlib.error("the compressed body ends in the middle")
+            raise zlib.error("the compressed body is truncated")
 
 
 def decoders_for(encodings: Sequence[str], limit: int) -> list[Inflater]:

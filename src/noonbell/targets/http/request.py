@@ -163,7 +163,7 @@ class Headers:
 def check_value(name: str, value: str) -> None:
     """Raises InvalidArgument for a value that would be more than one, and PayloadTooLarge for a very long one."""
     if found := _UNSENDABLE.search(value):
-        raise InvalidArgument(f"the value of header {name} holds the character {found[0]!r}")
+        raise InvalidArgument(f"the value of header {name} has the character {found[0]!r}")
     if len(value) > LONGEST_HEADER:
         raise PayloadTooLarge(f"the value of header {name} is longer than {LONGEST_HEADER} characters")
 
@@ -215,7 +215,7 @@ def url_of(spec: TaskSpec, values: Mapping[str, Any] | None) -> URL:
     if not url.scheme or (url.scheme in SCHEMES and not url.host):
         raise InvalidArgument(f"target_url is {spec.target_url!r}; expected http://HOST/… or https://HOST/…")
     if url.user is not None or url.password is not None:
-        raise InvalidArgument("target_url holds a user or a password; send them in the header Authorization")
+        raise InvalidArgument("target_url has a user or a password; send them in the header Authorization")
     return url
 
 

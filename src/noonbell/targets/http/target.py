@@ -384,7 +384,7 @@ class HttpTarget:
         try:
             self._guard.check_redirect(origin, wire.dialled)
             if origin is not None and wire.place.port in self._own_ports and wire.is_to_this_machine():
-                raise BlockedAddress(f"{wire.address}: a redirect from {origin} may not lead to Noonbell itself")
+                raise BlockedAddress(f"{wire.address}: a redirect from {origin} must not lead to Noonbell itself")
         except BlockedAddress:
             wire.drop()
             raise
@@ -471,7 +471,7 @@ class Fetcher:
             await pool.close()
             await resolver.close()
         if exchange.status != 200:
-            raise FetchFailed(f"it answered {exchange.status} {exchange.reason}".rstrip() + "; expected 200")
+            raise FetchFailed(f"it returned {exchange.status} {exchange.reason}".rstrip() + "; expected 200")
         return bytes(exchange.body)
 
     def _request(self, url: str, form: bytes | None, authorization: str | None) -> Request:

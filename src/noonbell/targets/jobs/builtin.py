@@ -63,7 +63,9 @@ def _kept(payload: Any, default: Keep) -> Keep:
     if payload is None:
         return default
     if not isinstance(payload, Mapping):
-        raise InvalidArgument.field("payload", "is no object; expected retention_days and retention_runs, or nothing")
+        raise InvalidArgument.field(
+            "payload", "is not an object; expected retention_days and retention_runs, or nothing"
+        )
     return read(KeepFields, payload).over(default)
 
 

@@ -314,7 +314,7 @@ class Context:
         known = {state.position: state for state in states}
         missing = [child.run_id for child in children if child.position not in known]
         if missing:
-            raise Fail(f"run {missing[0]}, a child of this one, is not kept any longer")
+            raise Fail(f"run {missing[0]}, a child of this one, is no longer kept")
         if any(state.status not in FINAL for state in states):
             self._line.park()
             raise Parked
@@ -386,7 +386,7 @@ class Handlers:
     def add(self, handler: Handler) -> None:
         """A second handler for a job type raises AlreadyExists."""
         if handler.job_type in self._by_type:
-            raise AlreadyExists(f"there are two handlers for job type {handler.job_type!r}; name one of them otherwise")
+            raise AlreadyExists(f"there are two handlers for job type {handler.job_type!r}; rename one of them")
         self._by_type[handler.job_type] = handler
 
     def get(self, job_type: str | None) -> Handler | None:
@@ -549,7 +549,7 @@ def _from_file(path: Path, field: str) -> ModuleType:
     """As a module of its own name, with its folder to import from: as if Python had been started with it."""
     path = path.resolve()
     if not path.is_file():
-        raise InvalidArgument.field(field, f"is {str(path)!r}, and there is no such file")
+        raise InvalidArgument.field(field, f"is {str(path)!r}, but there is no such file")
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)

@@ -306,7 +306,7 @@ def _is_ours(answer: Answer) -> bool:
 
 def _run_ids(answer: Answer) -> list[int]:
     if not isinstance(answer, Spawned):
-        raise LeaseLost("the run is not held any longer")
+        raise LeaseLost("the run is no longer held")
     if answer.problem is not None:
         raise Fail(answer.problem) if answer.is_final else RuntimeError(answer.problem)
     return answer.run_ids
@@ -314,7 +314,7 @@ def _run_ids(answer: Answer) -> list[int]:
 
 def _states(answer: Answer) -> list[ChildState]:
     if not isinstance(answer, Children):
-        raise LeaseLost("the run is not held any longer")
+        raise LeaseLost("the run is no longer held")
     return answer.states
 
 

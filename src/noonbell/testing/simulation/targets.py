@@ -162,7 +162,7 @@ class SimulatedTarget:
             delivery.answer = "lost"
             outcome = _failure("connection_lost", "the answer was lost")
         elif draw.random() < character.fails:
-            outcome = _failure("http_5xx", "the target answered 500")
+            outcome = _failure("http_5xx", "the target returned 500")
         elif spec.awaits_callback:
             log.call_back(assignment, draw)
             outcome = Outcome(kind=OutcomeKind.ACCEPTED, response_code=202)
