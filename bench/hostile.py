@@ -336,7 +336,7 @@ def table() -> str:
             highest = max(cost.livez for cost in found)
             parts.append(f"**{caller}: the highest `livez` was {highest * 1000:.0f} ms** ({len(found)} requests).")
             parts.append(markdown(["shape", "routes", "highest `livez`", "on"], rows, right=(1, 2)))
-        stalls = re.findall(r"stood still for .*", server.log)
+        stalls = re.findall(r"stalled for .*", server.log)
         parts.append(f"Stalls of the event loop over 250 ms in the server's log: {len(stalls)}.")
         parts.extend(f"- {stall[:200]}" for stall in stalls[:10])
     parts.append(_unended_table(150))

@@ -29,7 +29,7 @@ _BATCH: Final = 50_000
 
 _ENDS: Final = ("SUCCESS", "FAILED", "SKIPPED", "TIMEOUT", "CANCELED", "FAILED_TIMEOUT")
 _WEIGHTS: Final = (90.0, 4.0, 3.5, 1.2, 1.0, 0.3)
-_ERRORS: Final = ("the target answered 503", "connection refused", "no answer within 10 s", "ValueError: no such row")
+_ERRORS: Final = ("the target returned 503", "connection refused", "no response within 10 s", "ValueError: no such row")
 
 COLUMNS: Final = {
     "runs": (

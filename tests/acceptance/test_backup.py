@@ -51,7 +51,7 @@ def test_a_store_in_use_is_backed_up_and_restored_elsewhere(
     assert "0 holes, 0 doubles" in saved.stdout
     assert sorted(path.name for path in tmp_path.glob("a backup*")) == ["a backup.db"]
     again = forked.run("backup", str(file), "--store", source, cwd=tmp_path, env={})
-    assert (again.returncode, "replaces no file" in again.stderr) == (5, True)
+    assert (again.returncode, "does not overwrite files" in again.stderr) == (5, True)
     assert node.stop() == 0
     before = {arrival.slot: arrival.headers["Idempotency-Key"] for arrival in target.at("/slot")}
 
@@ -89,7 +89,7 @@ def test_a_restore_that_is_killed_goes_on_and_a_copy_can_be_an_installation_of_i
     assert killed.returncode == KILLED
     early = nodes.launch("--store", to, "--port", "0")
     assert early.wait_ended() == 1
-    assert "the store is not complete" in early.log
+    assert "the store is incomplete" in early.log
     filled = forked.run(*command, cwd=tmp_path, env={})
     assert filled.returncode == 0, filled.stdout + filled.stderr
     (old_id, before), (new_id, after) = rows_of(f"sqlite:///{file}"), rows_of(to)

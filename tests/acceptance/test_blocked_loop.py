@@ -96,7 +96,7 @@ def executed_once(node: ServerNode, workers: Workers, folder: Path) -> None:
     assert line["level"] == "warning"
     assert "the handler has blocked the event loop for over" in line["message"]
     assert "in blocks\n    block(folder)" in line["message"]
-    until(lambda: "the event loop turns again" in workers.said, "the worker to say so")
+    until(lambda: "the event loop is running again" in workers.said, "the worker to say so")
     assert f"by the handler of job 'blocks', run {run_id}" in workers.said
 
 
@@ -148,4 +148,4 @@ def test_a_process_that_is_told_to_stop_does_not_wait_for_a_handler_that_ignores
     until(lambda: done(tmp_path, "deaf") == ["start 1"], "the handler to start")
     first.terminate()
     assert first.wait(PATIENCE) == 1, workers.said
-    assert "1 runs do not stop: the process ends" in workers.said
+    assert "1 runs do not stop: the process exits" in workers.said

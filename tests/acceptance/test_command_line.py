@@ -99,7 +99,7 @@ def test_who_stops_waiting_hears_that_the_run_goes_on(noonbell, server, target):
     waiting.send_signal(signal.SIGINT)
     _, said = waiting.communicate(timeout=PATIENCE)
     assert waiting.returncode == 130
-    assert f"run {run['id']} goes on;" in said
+    assert f"run {run['id']} continues;" in said
     assert f"noonbell run cancel {run['id']}" in said
 
 
@@ -167,7 +167,7 @@ def test_a_run_that_no_worker_can_take_is_explained(noonbell, server):
     told = noonbell("run", "explain", str(run_id))
     assert told.code == 0
     assert told.out.startswith(
-        f"no_worker: Run {run_id} waits: no connected worker of queue default knows job type send_mial."
+        f"no_worker: Run {run_id} waits: no connected worker of queue default supports job type send_mial."
     )
     assert noonbell("run", "explain", str(run_id), "-o", "json").json["cause"] == "no_worker"
     assert noonbell("task", "explain", "mail").out.startswith(f"no_worker: Run {run_id} waits: no connected worker")
@@ -184,8 +184,8 @@ def test_a_new_task_whose_job_type_no_worker_knows_says_so(noonbell):
     made = noonbell("task", "create", "mail", "--every", "1h", "--job", "send_mial")
     assert (made.code, made.out.splitlines()[0]) == (0, "created mail, id 1; the next slots:")
     assert made.err.splitlines() == [
-        "no connected worker of queue default knows job type send_mial: its runs wait for one",
-        "  start one: noonbell worker --app MODULE:APP --queues default --store URL, as the server's",
+        "no connected worker of queue default supports job type send_mial: its runs wait for one",
+        "  start one: noonbell worker --app MODULE:APP --queues default --store URL, the same as the server's",
     ]
     known = noonbell("task", "create", "tidy", "--every", "1h", "--job", "data_cleanup", "--set", "queue=system")
     assert (known.code, known.err) == (0, "")
@@ -196,8 +196,11 @@ def test_waiting_for_a_run_that_no_worker_can_take_says_so(noonbell, server):
     server.create(name="mail", job_type="send_mial")
     ran = noonbell("trigger", "mail", "--wait", "--timeout", "3")
     assert (ran.code, ran.out) == (7, "")
-    assert ran.err.count("no connected worker of queue default knows job type send_mial. They know data_cleanup.") == 1
-    assert ran.err.count("  noonbell doctor says how to start one; Ctrl-C ends this wait") == 1
+    assert (
+        ran.err.count("no connected worker of queue default supports job type send_mial. They support data_cleanup.")
+        == 1
+    )
+    assert ran.err.count("  noonbell doctor shows how to start one; Ctrl-C ends this wait") == 1
     assert "still SCHEDULED after 3 s" in ran.err
 
 
@@ -292,7 +295,7 @@ def test_runs_are_listed_read_canceled_and_retried(noonbell, target):
     shown = noonbell("run", "get", run_id).out
     assert "attempt 1  FAILED" in shown
     assert noonbell("run", "retry", run_id, "--wait").code == 6
-    assert "(it was final already)" in noonbell("run", "cancel", run_id).out
+    assert "(it was already final)" in noonbell("run", "cancel", run_id).out
     assert len(noonbell("run", "list", "--since", "1h", "-o", "json").json) == 2
     noonbell("task", "create", "slow", "--url", target.url("/hold/on"))
     held = noonbell("trigger", "slow", "-o", "name").out.strip()
@@ -504,7 +507,7 @@ def test_a_task_is_paused_with_a_reason_and_an_end_and_resumed_by_the_server(noo
     end = (datetime.now(UTC) + timedelta(days=2)).strftime("%Y-%m-%dT%H:%M:%SZ")
     assert noonbell("task", "disable", "t", "--until", end).out == f"t  DISABLED  until {end}\n"
     both = noonbell("task", "pause", "t", "--until", end, "--for", "1h")
-    assert (both.code, "give one of them" in both.err) == (2, True), both.err
+    assert (both.code, "use only one" in both.err) == (2, True), both.err
     past = noonbell("task", "pause", "t", "--until", "2020-01-01T00:00:00Z")
     assert past.code != 0
     assert "is not within the next 366 days" in past.err
@@ -547,7 +550,7 @@ def test_a_backfill_is_made_in_parts_and_shows_how_far_it_is(noonbell):
     assert (shown.code, len(shown.out.splitlines())) == (0, 2881)
     assert shown.out.splitlines()[-1] == "2880 slots (nothing was written)"
     made = noonbell("task", "backfill", "nightly", *stretch)
-    assert (made.code, made.out) == (0, "2880 runs made, 0 slots had been filled before\n")
+    assert (made.code, made.out) == (0, "2880 runs created, 0 slots already had one\n")
     assert made.err.split("\n")[0].endswith(" 25 %"), "a line for each quarter where there is no terminal"
     again = json.loads(noonbell("task", "backfill", "nightly", *stretch, "-o", "json").out)
     assert (again["count"], again["created"], again["existing"]) == (2880, 0, 2880)
@@ -764,9 +767,9 @@ def test_what_alerts_sent_is_listed_with_what_came_of_it(noonbell, server, targe
         noonbell("alert", "test", name)
     head, newest, oldest = noonbell("alert", "deliveries").out.splitlines()
     assert head.split() == ["ID", "CHANNEL", "ALERT", "STATUS", "ATTEMPTS", "CODE", "CREATED", "ERROR"]
-    assert newest.split()[1:8] == ["down", "Noonbell:", "a", "test", "FAILED", "1", "–"]
+    assert newest.split()[1:8] == ["down", "Noonbell:", "test", "alert", "FAILED", "1", "–"]
     assert "port 9 belongs to another protocol" in newest
-    assert oldest.split()[1:8] == ["up", "Noonbell:", "a", "test", "DELIVERED", "1", "200"]
+    assert oldest.split()[1:8] == ["up", "Noonbell:", "test", "alert", "DELIVERED", "1", "200"]
     assert len(noonbell("alert", "deliveries", "--limit", "1").out.splitlines()) == 2
     (only,) = noonbell("alert", "deliveries", "--channel", "up", "-o", "json").json
     assert (only["channel"], only["status"]) == ("up", "DELIVERED")
@@ -778,7 +781,7 @@ def test_what_alerts_sent_is_listed_with_what_came_of_it(noonbell, server, targe
 def test_a_subscription_from_its_making_to_its_removal(noonbell, server, target):
     made = noonbell("subscription", "create", "billing", target.url("/hook"), "--type", "task.created", "-o", "json")
     assert (made.code, made.json["secret"][:6], made.json["types"]) == (0, "whsec_", ["task.created"])
-    assert "never again" in made.err
+    assert "shown only once" in made.err
     assert "billing" in noonbell("subscription", "create", "billing", target.url("/hook")).err
     head, line = noonbell("subscription", "list").out.splitlines()
     assert head.split() == ["NAME", "STATE", "URL", "TYPES", "BEHIND", "WAITING", "DELIVERED"]
@@ -859,7 +862,7 @@ def test_a_queue_is_limited_and_what_is_not_named_stays(noonbell, server):
     assert noonbell("queue", "limit", "mail").out == "mail  no limit\n"
     assert noonbell("queue", "limit", "mail", "--concurrency", "3").out == "mail  3 at a time\n"
     told = noonbell("queue", "limit", "mail", "--rate", "100/1m")
-    assert told.out == "mail  3 at a time, 100 starts in any 60 s\n"
+    assert told.out == "mail  3 at a time, 100 starts per 60 s\n"
     rate = {"max": 100, "per_seconds": 60, "key": None}
     assert server.ask("GET", "/queues/mail") == {**before, "concurrency": 3, "rate_limit": rate}
     for option, value in (("rate", "100"), ("rate", "x/1m"), ("rate", "0/1m"), ("concurrency", "-1")):

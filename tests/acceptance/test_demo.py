@@ -122,8 +122,8 @@ def test_cleaning_up_goes_by_the_label_alone(folder):
     assert noonbell(folder, "demo", "--clean") == "deleted 12 tasks with the label demo=true\n"
     assert noonbell(folder, "demo", "--clean") == "deleted 0 tasks with the label demo=true\n"
     refused = noonbell(folder, "demo", "--no-serve", code=5)
-    assert refused.startswith("error: the store has 2 tasks that the demo did not make; ")
-    assert "without a history" in noonbell(folder, "demo", "--no-serve", "--yes")
+    assert refused.startswith("error: the store has 2 tasks that the demo did not create; ")
+    assert "without history" in noonbell(folder, "demo", "--no-serve", "--yes")
     with shown(folder) as demo:
         found = demo.ask("/tasks?page_size=100")["items"]
         assert len(found) == 14
@@ -132,7 +132,7 @@ def test_cleaning_up_goes_by_the_label_alone(folder):
 
 def test_beside_a_server_on_the_usual_port_the_demo_takes_a_free_one_and_says_so(folder):
     with taken_port(8080), shown(folder, "--store", STORE) as demo:
-        assert "port 8080 is taken: the demo listens on " in demo.said
+        assert "port 8080 is in use: the demo listens on " in demo.said
         assert not demo.url.endswith(":8080")
         assert len(demo.ask("/tasks?page_size=100")["items"]) == 12
 
@@ -141,7 +141,7 @@ def test_a_port_that_is_asked_for_and_taken_is_refused_before_anything_is_filled
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         refused = noonbell(tmp_path, "demo", "--port", str(port), code=5)
-    assert refused.startswith(f"error: cannot listen on 127.0.0.1:{port}: the port is taken; ")
+    assert refused.startswith(f"error: cannot listen on 127.0.0.1:{port}: the port is in use; ")
     assert list(tmp_path.iterdir()) == []
 
 

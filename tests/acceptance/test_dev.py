@@ -74,7 +74,7 @@ def test_where_a_server_runs_already_it_takes_another_port_and_keeps_it(dev, tmp
     (tmp_path / "app.py").write_text(SIX_LINES)
     with taken_port(8080):
         running = dev("app.py", port=())
-        running.wait_for(r"port 8080 is taken: listening on \d+")
+        running.wait_for(r"port 8080 is in use: listening on \d+")
         running.wait_for(r'SUCCESS +\d+ ms +"Hello"')
         (tmp_path / "app.py").write_text(SIX_LINES.replace('"Hello"', '"Hello again"'))
         running.wait_for(r'SUCCESS +\d+ ms +"Hello again"')
@@ -138,7 +138,7 @@ def test_an_attempt_that_is_tried_again_shows_its_traceback_once(dev, tmp_path):
 
 def test_an_app_that_is_not_there_is_told_by_the_name_of_the_argument(dev):
     running = dev("nightly.py")
-    running.wait_for("APP: is '.*nightly.py', and there is no such file")
+    running.wait_for("APP: is '.*nightly.py', but there is no such file")
     assert "--app" not in running.said
 
 

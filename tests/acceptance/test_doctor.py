@@ -109,7 +109,7 @@ def test_a_database_without_a_store_is_said_to_hold_none(tmp_path):
     (tmp_path / "empty.db").touch(mode=0o600)
     code, found = doctor("--store", f"sqlite:///{tmp_path / 'empty.db'}")
     assert (code, found["schema"]["mark"]) == (0, "care")
-    assert "holds no store" in found["schema"]["says"]
+    assert "has no Noonbell store" in found["schema"]["says"]
 
 
 def test_a_server_that_does_not_tell_its_store_is_still_found(nodes, sqlite_url):
@@ -118,7 +118,7 @@ def test_a_server_that_does_not_tell_its_store_is_still_found(nodes, sqlite_url)
     url = f"http://127.0.0.1:{node.port}"
     _, found = doctor("--store", sqlite_url, NOONBELL_URL=url, NOONBELL_TOKEN=token)
     assert found["server"]["mark"] == "well"
-    assert "only an admin's token" in found["server"]["says"]
+    assert "only to an admin's token" in found["server"]["says"]
 
 
 def test_an_old_schema_is_told_and_left_as_it_is(nodes, sqlite_url):

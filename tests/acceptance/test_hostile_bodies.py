@@ -14,7 +14,7 @@ from bench.hostile import Probe, Server, attacks
 
 pytestmark = pytest.mark.acceptance
 
-STALL = re.compile(r"stood still for ([\d.]+) s \(([\d.]+) s of processor time by this process\): (.*)")
+STALL = re.compile(r"stalled for ([\d.]+) s \(([\d.]+) s of processor time by this process\): (.*)")
 MOST = 1.0
 """Seconds of processor time without a turn of the loop: what a busy machine adds does not count."""
 

@@ -20,7 +20,7 @@ def test_make_serve_on_a_port_that_is_taken_names_it_and_how_to_take_another(sql
         words = ["make", "serve", f"ARGS=--port {port} --store {sqlite_url}"]
         done = subprocess.run(words, cwd=ROOT, env=clean, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
-    assert f"127.0.0.1:{port}: the port is taken" in done.stderr
+    assert f"127.0.0.1:{port}: the port is in use" in done.stderr
     assert "make serve ARGS='--port 9000'" in done.stderr
 
 

@@ -229,7 +229,7 @@ def test_the_old_database_can_hold_both_under_a_prefix(nodes, target, old, tmp_p
     (tmp_path / "plain.yaml").write_text(yaml.safe_dump(config))
     refused = forked.run("migrate", "--config", "plain.yaml", cwd=tmp_path, env=reader.env)
     assert refused.returncode != 0
-    assert "that Noonbell did not make, and nothing was written" in refused.stderr
+    assert "that Noonbell did not create, and nothing was written" in refused.stderr
     assert checksums(old) == before
     (tmp_path / "noonbell.yaml").write_text(yaml.safe_dump({**config, "store": {"table_prefix": "nb_"}}))
     node = nodes.launch("-config=noonbell.yaml").wait_ready()

@@ -502,7 +502,7 @@ SHOWN = {
     "docs/reference/settings.md": "a whole number from",
     "docs/explanation/stores.md": "for a lock that is held by",
     "docs/how-to/move-to-another-database.md": ": set store.url to that address",
-    "docs/how-to/share-a-database.md": "that Noonbell did not make, and nothing was written",
+    "docs/how-to/share-a-database.md": "that Noonbell did not create, and nothing was",
 }
 """By page: a text that is an example of an output, and words of it that the source has."""
 

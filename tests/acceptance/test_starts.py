@@ -76,7 +76,7 @@ def test_a_schema_that_is_newer(nodes, sqlite_url, tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("server: {port: eighty}", "server.port: is 'eighty' (file bell.yaml); takes a whole number"),
+        ("server: {port: eighty}", "server.port: is 'eighty' (file bell.yaml); expected a whole number"),
         ("sever: {port: 80}", "sever"),
         ("jobs: {enabled: true, worker_concurrency: 0}", "jobs.worker_concurrency"),
     ],

@@ -27,7 +27,7 @@ def test_a_stop_lets_running_work_end(nodes, sqlite_url, target):
     node.send(signal.SIGTERM)
     until(lambda: "stopping" in node.log, "the node to say that it stops")
     assert node.is_running
-    assert "stopping: 1 run that is under way may take 10 s; a second Ctrl-C or signal ends at once" in node.log
+    assert "stopping: 1 run that is still running may take 10 s; a second Ctrl-C or signal stops at once" in node.log
     target.release("a")
     assert node.wait_ended() == 0
     assert nodes.start(sqlite_url).run(run_id)["status"] == "SUCCESS"
@@ -48,7 +48,7 @@ def test_work_that_takes_too_long_is_handed_back_and_not_counted(nodes, sqlite_u
 def test_an_idle_node_stops_at_once(nodes, sqlite_url):
     node = nodes.start(sqlite_url)
     assert node.stop(4) == 0
-    assert "stopping: no run is under way" in node.log
+    assert "stopping: no runs are running" in node.log
 
 
 def test_a_second_signal_ends_it_at_once(nodes, sqlite_url, target):

@@ -250,7 +250,7 @@ def test_an_empty_file_has_no_tasks_and_is_refused(noonbell: Noonbell, folder):
     (folder / "empty").mkdir()
     for command, code in (("validate", 1), ("diff", 2), ("apply", 1)):
         told = noonbell(command, "empty.yaml")
-        assert (told.code, "empty.yaml: is empty: it has no tasks" in told.err) == (code, True), told
+        assert (told.code, "empty.yaml: is empty: write `tasks: []`" in told.err) == (code, True), told
     told = noonbell("validate", "empty")
     assert (told.code, "there is no file of tasks in empty" in told.err) == (2, True), told
     (folder / "empty.yaml").write_text("tasks: []\n")
@@ -264,8 +264,8 @@ def test_tasks_of_one_name_are_told_apart_by_their_numbers(noonbell: Noonbell, f
         "tasks:\n  - {name: typo, job_type: j, timeout_seconds: soon}\n  - {job_type: j, timeout_seconds: late}\n"
     )
     told = noonbell("validate", "two").err
-    assert "two/a.yaml: tasks[1] typo.name: is there twice" in told
-    assert "two/b.yaml: tasks[0] typo.name: is there twice" in told
+    assert "two/a.yaml: tasks[1] typo.name: is listed twice" in told
+    assert "two/b.yaml: tasks[0] typo.name: is listed twice" in told
     assert "two/b.yaml: tasks[0] typo.timeout_seconds" in told
     assert "two/b.yaml: tasks[1].timeout_seconds" in told
     applied = noonbell("apply", "two").err

@@ -76,7 +76,7 @@ async def test_deleting_asks_for_the_number_and_deletes_no_other(node, target, o
     page = await open_page(address(node, "/tasks?name=doomed-"))
     for number in (0, 2):
         await page.get_by_label(f"Select doomed-00{number}").check()
-    await page.locator("[data-bulk]").get_by_role("button", name="Delete …", exact=True).click()
+    await page.locator("[data-bulk]").get_by_role("button", name="Delete…", exact=True).click()
     await expect(page.get_by_role("heading", name="Delete 2 tasks?")).to_be_visible()
     await page.get_by_label("Type the number to confirm: 2").fill("3")
     await page.get_by_role("button", name="Delete 2").click()
@@ -120,7 +120,7 @@ async def test_an_operation_goes_on_when_its_page_is_closed_and_is_found_again_f
     for run in runs:
         node.wait_for_run(run)
     page = await open_page(address(node, f"/runs?task={task}&status=FAILED"))
-    await page.get_by_role("link", name="Retry …", exact=True).click()
+    await page.get_by_role("link", name="Retry…", exact=True).click()
     await page.get_by_role("button", name="Retry 40").click()
     await expect(page).to_have_url(re.compile(r"/bulk/\d+$"))
     operation = page.url.rpartition("/")[2]
@@ -159,7 +159,7 @@ async def test_what_failed_says_what_did_not_happen_and_stays_until_it_is_tried_
     await page.route("**/disable", lambda route: route.abort())
     await page.get_by_role("button", name="Pause", exact=True).first.click()
     note = page.locator(".toast.bad")
-    await expect(note).to_contain_text("Not done: Pause gone-soon – the server cannot be reached")
+    await expect(note).to_contain_text("Action failed: Pause gone-soon – the server cannot be reached")
     await page.unroute("**/disable")
     await note.get_by_role("button", name="Try again").click()
     await expect(page.locator(".toast")).to_contain_text("gone-soon paused")
@@ -167,7 +167,7 @@ async def test_what_failed_says_what_did_not_happen_and_stays_until_it_is_tried_
     node.ask("DELETE", f"/tasks/{task}")
     await page.locator("[data-key=r]").first.click()
     await expect(page.locator(".toast.bad")).to_contain_text(
-        re.compile(r"Not done: Run now gone-soon – .*\([\w-]{8,}\)")
+        re.compile(r"Action failed: Run now gone-soon – .*\([\w-]{8,}\)")
     )
 
 

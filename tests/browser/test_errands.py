@@ -115,7 +115,7 @@ async def test_retry_forty_failed_runs(desk: Desk):
     hands = await desk.sit_down()
     await hands.click(desk.menu("Runs"))
     await desk.narrow(hands, "task:fails-often status:failed")
-    await hands.click(desk.page.get_by_role("link", name="Retry …", exact=True))
+    await hands.click(desk.page.get_by_role("link", name="Retry…", exact=True))
     await hands.click(desk.page.get_by_role("button", name="Retry 40"))
     await expect(desk.page.get_by_text("40 of 40 retried")).to_be_visible()
     assert len(hands.actions) <= 6
@@ -162,7 +162,7 @@ async def test_clone_a_task(desk: Desk):
     desk.create(name="original", timeout_seconds=7, labels={"team": "ops"})
     hands = await desk.sit_down()
     await desk.search(hands, "original")
-    await hands.click(desk.page.get_by_role("link", name="Copy", exact=True))
+    await hands.click(desk.page.get_by_role("link", name="Duplicate", exact=True))
     await hands.click(desk.page.get_by_role("button", name="Create"))
     await expect(desk.page.get_by_role("heading", name=re.compile("original.+"))).to_be_visible()
     assert len(hands.actions) <= 5
@@ -227,7 +227,7 @@ async def test_why_was_a_callback_refused(desk: Desk):
     await hands.click(desk.menu("Runs"))
     await hands.click(desk.page.get_by_role("navigation").get_by_role("link", name="Waiting for callback"))
     await hands.click(desk.page.get_by_role("link", name=str(run)))
-    await expect(desk.page.locator('[data-bar="callback"]')).to_contain_text("refused: signature mismatch")
+    await expect(desk.page.locator('[data-bar="callback"]')).to_contain_text("rejected: signature mismatch")
     await expect(desk.page.locator("[data-advice]")).to_have_attribute("data-advice", "callback_signature")
     assert len(hands.actions) <= 3
 

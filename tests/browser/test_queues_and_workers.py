@@ -87,7 +87,7 @@ async def test_the_log_narrows_by_its_address_and_leads_to_what_changed(node, ta
     task = node.create(name="changes", target_url=target.url("/ok"))
     node.ask("PATCH", f"/tasks/{task}", {"timeout_seconds": 33})
     page = await open_page(address(node, "/activity"))
-    await page.get_by_label("Task, name or id").fill("changes")
+    await page.get_by_label("Task name or ID").fill("changes")
     await page.get_by_role("button", name="Filter").click()
     rows = page.locator("[data-live=entries] tbody tr")
     await expect(rows).to_have_count(2)

@@ -127,7 +127,7 @@ async def test_a_callback_with_another_secret_is_refused_in_words_with_a_why(nod
     forged = {"webhook-id": "m", "webhook-timestamp": "1", "webhook-signature": "v1,AAAA"}
     assert node.call("POST", f"/callbacks/{token}", {"status": "SUCCESS"}, headers=forged).status >= 400
     row = page.locator('[data-bar="callback"]')
-    await expect(row).to_contain_text("refused: signature mismatch")
+    await expect(row).to_contain_text("rejected: signature mismatch")
     await expect(row).to_contain_text("from 127.0.0.1")
     await expect(page.locator("[data-advice]")).to_have_attribute("data-advice", "callback_signature")
     await row.get_by_role("link", name="Why?").click()
@@ -216,12 +216,12 @@ async def test_the_question_before_a_run_is_canceled_names_its_buttons_by_what_t
     run = node.ask("POST", f"/tasks/{task}/trigger")["run_id"]
     page = await open_page(address(node, f"/runs/{run}"))
     question = page.locator("#confirm")
-    await page.get_by_role("button", name="Cancel the run").click()
-    await expect(question.get_by_role("button")).to_have_text(["Keep the run", "Cancel the run"])
+    await page.get_by_role("button", name="Cancel run").click()
+    await expect(question.get_by_role("button")).to_have_text(["Keep the run", "Cancel run"])
     await question.get_by_role("button", name="Keep the run").click()
     await expect(question).to_be_hidden()
     assert node.ask("GET", f"/runs/{run}")["status"] != "CANCELED"
-    await page.get_by_role("button", name="Cancel the run").click()
-    await question.get_by_role("button", name="Cancel the run").click()
+    await page.get_by_role("button", name="Cancel run").click()
+    await question.get_by_role("button", name="Cancel run").click()
     await expect(page.locator("[data-live=status]")).to_contain_text("Canceled")
     target.release("asked")

@@ -62,7 +62,7 @@ async def test_a_channel_is_made_tried_for_real_and_deleted_by_its_name(node, ta
     await expect(page.locator(".toast").last).to_contain_text(re.compile("delivered to ops. HTTP 2"))
     (arrived,) = target.at("/hook")
     assert "webhook-signature" in {name.lower() for name in arrived.headers}
-    await expect(page.locator("[data-live=deliveries]")).to_contain_text("Noonbell: a test")
+    await expect(page.locator("[data-live=deliveries]")).to_contain_text("Noonbell: test alert")
     await row.get_by_role("link", name="Delete").click()
     await page.get_by_label("Type ops to confirm").fill("ops")
     await page.get_by_role("button", name="Delete").click()

@@ -236,7 +236,7 @@ def test_a_second_process_of_the_same_name_is_refused_and_the_first_goes_on(tmp_
         until(lambda: log.exists() and "is ready" in log.read_text(), "the first to be ready")
         second = worker(tmp_path, store)
         assert second.wait(PATIENCE) not in (0, None)
-        assert "another process works as 'w1'; give this one an id of its own" in log.read_text()
+        assert "another process works as 'w1'; give this one a different ID" in log.read_text()
         assert "Traceback" not in log.read_text()
         assert first.poll() is None
         first.send_signal(signal.SIGTERM)

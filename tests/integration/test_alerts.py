@@ -142,7 +142,7 @@ async def end(store: Any, task: Task, status: RunStatus = RunStatus.FAILED) -> N
         token=lease.token,
         transition=Transition.FINISH,
         status=status,
-        error_message="the target answered 503" if status is RunStatus.FAILED else None,
+        error_message="the target returned 503" if status is RunStatus.FAILED else None,
     )
     await store.settle([ended])
 
@@ -159,7 +159,7 @@ async def test_a_failing_task_is_told_once_with_what_went_wrong_and_then_that_it
     await night.pass_()
     assert hook.types == ["alert.raised", "alert.recovered"]
     assert hook.bodies[0]["title"] == "sore failed"
-    assert hook.bodies[0]["message"].endswith("ended FAILED: the target answered 503")
+    assert hook.bodies[0]["message"].endswith("ended FAILED: the target returned 503")
     assert hook.bodies[1]["count"] == 5
     told = [event.type for event in await store.events(0) if event.type.startswith("alert.")]
     assert told == ["alert.raised", "alert.recovered"]
@@ -259,7 +259,7 @@ async def test_a_receiver_that_says_no_is_not_asked_again(store: MemoryStore, ni
     await night.pass_(3600)
     assert len(hook.bodies) == 1
     (logged,) = await store.alert_deliveries()
-    assert (logged.status, logged.response_code, logged.error) == (DeliveryStatus.FAILED, 410, "it answered 410 Gone")
+    assert (logged.status, logged.response_code, logged.error) == (DeliveryStatus.FAILED, 410, "it returned 410 Gone")
 
 
 async def test_a_receiver_that_never_comes_back_is_given_up(store: MemoryStore, night: Night, hook: Hook):
@@ -288,7 +288,7 @@ async def test_a_delivery_that_fails_by_a_fault_of_ours_is_given_up(store: Memor
         await night.pass_(700)
     (logged,) = await store.alert_deliveries()
     assert (logged.status, logged.attempts) == (DeliveryStatus.FAILED, MOST_ATTEMPTS)
-    assert logged.error == "ValueError, see the log of the node"
+    assert logged.error == "ValueError; see the node's log"
     assert night.outcomes == ["retried"] * (MOST_ATTEMPTS - 1) + ["failed"]
 
 
@@ -570,10 +570,10 @@ async def test_apprise_brings_what_webhooks_cannot(quick: Api, hook: Hook):
     url = hook.url.replace("http://", "json://")
     await quick.good("POST", "/alerts/channels", {"name": "c", "kind": "apprise", "url": url}, 201)
     assert (await quick.good("POST", "/alerts/channels/c/test"))["delivered"] is True
-    assert [body["title"] for body in hook.bodies] == ["Noonbell: a test"]
+    assert [body["title"] for body in hook.bodies] == ["Noonbell: test alert"]
     await quick.good("POST", "/alerts/channels", {"name": "d", "kind": "apprise", "url": "nonsense://x"}, 201)
     told = await quick.good("POST", "/alerts/channels/d/test")
-    assert (told["delivered"], told["error"]) == (False, "apprise does not know this kind of URL")
+    assert (told["delivered"], told["error"]) == (False, "Apprise does not support this kind of URL")
 
 
 @pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")

@@ -111,7 +111,7 @@ async def test_dingtalk_takes_a_message_that_is_signed_in_its_address_and_says_n
             "https://bell.example.com/runs/7",
         ]
         no = await refusal("dingtalk", url, secret="SECother")
-        assert (str(no), no.again, no.response_code) == ("it answered 310000: sign not match", False, 200)
+        assert (str(no), no.again, no.response_code) == ("it returned 310000: sign not match", False, 200)
 
 
 async def test_dingtalk_that_has_had_too_many_messages_is_asked_again():
@@ -141,7 +141,7 @@ async def test_feishu_takes_a_message_that_is_signed_in_its_body_and_says_no_wit
         assert await send("feishu", url, secret=SECRET) == 200
         assert there.taken[0]["content"]["text"].startswith("Noonbell: billing-nightly failed\nrun 7 ended")
         no = await refusal("feishu", url)
-        assert str(no).startswith("it answered 19021: sign match fail")
+        assert str(no).startswith("it returned 19021: sign match fail")
         assert not no.again
 
 
@@ -173,7 +173,7 @@ async def test_wecom_takes_a_message_of_any_length(monkeypatch: pytest.MonkeyPat
         assert there.taken[0]["text"]["content"].endswith("…\nhttps://bell.example.com/runs/7")
         assert (
             str(await refusal("wecom", f"{there.base}/cgi-bin/webhook/send?key=no"))
-            == "it answered 93000: invalid webhook url"
+            == "it returned 93000: invalid webhook url"
         )
 
 
@@ -197,7 +197,7 @@ async def test_slack_takes_a_message_with_its_signs_escaped_and_says_why_not():
             "<https://bell.example.com/runs/7>",
         ]
         no = await refusal("slack", f"{there.base}/services/T0/B0/other")
-        assert (str(no), no.again) == ("it answered 404 Not Found: no_service", False)
+        assert (str(no), no.again) == ("it returned 404 Not Found: no_service", False)
 
 
 # ---- Teams: learn.microsoft.com, "Post a workflow when a webhook request is received": adaptive cards only, answered 202
@@ -253,7 +253,7 @@ async def test_telegram_sends_to_each_chat_and_says_why_not():
         assert await send("telegram", there.base, secret=token, to=("-1001", "@ops_room")) == 200
         assert [body["chat_id"] for body in there.taken] == ["-1001", "@ops_room"]
         no = await refusal("telegram", there.base, secret=token, to=("-1",))
-        assert (str(no), no.again) == ("it answered 400 Bad Request: Bad Request: chat not found", False)
+        assert (str(no), no.again) == ("it returned 400 Bad Request: Bad Request: chat not found", False)
         assert "Unauthorized" in str(await refusal("telegram", there.base, secret="9:AAbbccddeeff", to=("-1001",)))
 
 
@@ -377,9 +377,9 @@ async def test_what_a_mail_server_says_is_told_and_only_a_temporary_no_is_tried_
     async with mail_server(tls=sealed[0], password="hush", refuses=("b@example.com",)) as there:
         url = f"smtp://127.0.0.1:{there.port}"
         sender = EmailSender(ssl_context=sealed[1])
-        with pytest.raises(Undeliverable, match=r"answered 535: 5\.7\.8 wrong password") as wrong:
+        with pytest.raises(Undeliverable, match=r"returned 535: 5\.7\.8 wrong password") as wrong:
             await sender.send(mail_channel(url, secret="other"), MESSAGE, "alert_1")
-        with pytest.raises(Undeliverable, match=r"refused b@example\.com: 550 no such mailbox") as one:
+        with pytest.raises(Undeliverable, match=r"rejected b@example\.com: 550 no such mailbox") as one:
             await sender.send(mail_channel(url, secret="hush"), MESSAGE, "alert_1")
         assert (wrong.value.again, one.value.again) == (False, False)
         assert [to for to, _ in there.mails] == [["a@example.com"]]
@@ -493,15 +493,15 @@ async def test_the_test_button_says_what_the_service_said():
         assert told == {
             "delivered": False,
             "response_code": 200,
-            "error": "it answered 310000: sign not match",
+            "error": "it returned 310000: sign not match",
             "said": said,
         }
         newest = (await api.good("GET", "/alerts/deliveries"))["items"][0]
         assert (newest["error"], newest["said"]) == (told["error"], said)
-        assert "it answered 310000: sign not match" in await get(api, "/settings/alerts")
+        assert "it returned 310000: sign not match" in await get(api, "/settings/alerts")
         page = await get(api, "/settings/alerts", lang="zh")
         assert "对方返回 310000：sign not match" in page
-        assert "it answered" not in page
+        assert "it returned" not in page
 
 
 @pytest.mark.parametrize("url", ["memory_url", "postgres_url"])
@@ -517,7 +517,7 @@ async def test_what_a_service_repeats_of_its_address_is_not_kept_nor_what_no_dat
         given = {"name": "one", "kind": "wecom", "url": f"{there.base}/cgi-bin/webhook/send?key=9f8e7d-c0ffee"}
         await api.good("POST", "/alerts/channels", given, 201)
         told = await api.good("POST", "/alerts/channels/one/test")
-        assert told["error"].startswith("it answered 93000: invalid webhook url \ufffd /cgi-bin/webhook/send?***")
+        assert told["error"].startswith("it returned 93000: invalid webhook url \ufffd /cgi-bin/webhook/send?***")
         [logged] = (await api.good("GET", "/alerts/deliveries"))["items"]
         assert logged["error"] == told["error"]
         assert "c0ffee" not in told["error"]

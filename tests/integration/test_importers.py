@@ -198,7 +198,7 @@ async def test_the_history_of_a_cronjob_service_is_brought_over_once(kind, reque
         code, _, err = await in_thread(imported, "cronjob", old, "--history", "--apply")
         assert code == 1  # one of its tasks is refused
         assert "history: 5 runs read, 3 imported, 0 known already, 2 left out, 0 refused" in err
-        assert "1 run: RUNNING, so not over" in err
+        assert "1 run: RUNNING, so not final" in err
         assert "1 run: the task was not translated, or is deleted there" in err
         assert "100 %" in err
         runs = (await api.good("GET", "/runs?sort=id"))["items"]

@@ -74,7 +74,7 @@ async def test_two_primaries_of_postgres_are_refused(servers: PrivateServers):
     except (FileNotFoundError, Unavailable) as error:
         missing(error)
     store = open_store(address("postgresql", first, second, database="postgres"))
-    with pytest.raises(StoreUnavailable, match=f"two hosts take writes: {first.host} and {second.host}"):
+    with pytest.raises(StoreUnavailable, match=f"two hosts accept writes: {first.host} and {second.host}"):
         await store.open()
     await store.close()
 
@@ -105,7 +105,7 @@ async def test_mariadb_is_found_where_it_takes_writes_and_two_of_them_are_refuse
 
         await say(second, "set global read_only = 0")
         both = open_store(url)
-        with pytest.raises(StoreUnavailable, match=f"two hosts take writes: {first.host} and {second.host}"):
+        with pytest.raises(StoreUnavailable, match=f"two hosts accept writes: {first.host} and {second.host}"):
             await both.open()
         await both.close()
 

@@ -49,7 +49,7 @@ def test_it_counts_history_again(sqlite_url: str):
     asyncio.run(seed(sqlite_url))
     assert not asyncio.run(compare(sqlite_url))
     code, text = call("--store", sqlite_url)
-    assert (code, text.partition(" to ")[0]) == (0, "counted again: the beginning of history")
+    assert (code, text.partition(" to ")[0]) == (0, "rebuilt: the beginning of history")
     assert asyncio.run(compare(sqlite_url))
 
 

@@ -302,7 +302,7 @@ async def test_after_the_window_it_is_disabled_with_an_alert_and_goes_on_when_it
     assert not held.subscription.active
     assert held.state.disabled_at is not None
     assert held.state.disabled_at - START >= 86_400 * SECOND
-    assert "it answered 500" in (held.state.disabled_reason or "")
+    assert "it returned 500" in (held.state.disabled_reason or "")
     await alerts.tick()
     (raised,) = [one for one in await store.alert_states() if one.raised_at is not None]
     assert (raised.subject, raised.rule) == ("subscription:s", "hooks")
@@ -519,7 +519,7 @@ async def test_the_doctor_names_those_that_fail_are_disabled_or_have_missed_even
     ((mark, says, fix),) = await found()
     assert mark == "ill"
     assert says.startswith("webhook subscription s was disabled at 2026-01-01T10:")
-    assert "and 1 delivery waits: it failed for 100 s; the last error: it answered 500" in says
+    assert "and 1 delivery waits: it failed for 100 s; the last error: it returned 500" in says
     assert "noonbell subscription enable s;" in fix
 
     receiver.answer = lambda _: 200
@@ -531,7 +531,7 @@ async def test_the_doctor_names_those_that_fail_are_disabled_or_have_missed_even
     await store.settle_deliveries(lease, DeliveryStep(read_to=lease.state.read_to, missed=3), RetryRules())
     ((mark, says, fix),) = await found()
     assert mark == "care"
-    assert says.startswith("3 entries of the log of events were removed before webhook subscription s could")
+    assert says.startswith("3 entries of the event log were removed before webhook subscription s could")
     assert "events.retention" in fix
     assert await found(sizes=False) == [], "it does not pass, and would stand on the overview for ever"
 

@@ -381,7 +381,7 @@ def test_a_file_of_another_user_is_no_file(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "holds no object"),
+        ("", "is not an object"),
         ("programs: []\n", "commands.programs"),
         ("programs: [echo]\n", "absolute"),
         ("programs: [/bin/../bin/echo]\n", "absolute"),

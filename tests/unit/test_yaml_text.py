@@ -15,7 +15,7 @@ def test_moments_stay_text_as_in_json():
 
 
 def test_a_key_that_stands_twice_is_refused_with_its_line():
-    with pytest.raises(ValueError, match="line 3: 'a' stands here twice"):
+    with pytest.raises(ValueError, match="line 3: 'a' is given twice"):
         yaml_text.read("a: 1\nb: 2\na: 3")
 
 

@@ -170,7 +170,7 @@ async def test_it_waits_for_the_moment_that_jitter_gave_it(store: Store, clock: 
     assert run.run_at > at(60)
     answer = await why(store, task, 60)
     assert answer["cause"] == "waiting"
-    assert "waits for its time" in answer["message"]
+    assert "is planned and due at" in answer["message"]
 
 
 async def test_it_is_still_to_come(store: Store):
@@ -213,8 +213,8 @@ async def test_a_task_without_a_schedule_says_what_its_runs_wait_for(store: Stor
     first, second = await publish(store, task), await publish(store, task)
     answer = await why(store, task, None)
     assert (answer["cause"], answer["run_id"], answer["slot"]) == ("no_worker", first, None)
-    assert f"Run {first} waits: no connected worker of queue default knows job type work." in answer["message"]
-    assert "They know other, third." in answer["message"]
+    assert f"Run {first} waits: no connected worker of queue default supports job type work." in answer["message"]
+    assert "They support other, third." in answer["message"]
     assert "3 runs of the task are waiting." in answer["message"]
     await store.register_worker(WorkerInfo(id="w2", incarnation="i2", queues=QUEUES))
     assert (await why(store, task, None))["cause"] == "waiting"
@@ -224,7 +224,7 @@ async def test_a_task_without_a_schedule_says_what_its_runs_wait_for(store: Stor
         await done(store, finish(lease))
     answer = await why(store, task, None)
     assert (answer["cause"], answer["run_id"]) == ("waiting", later)
-    assert "waits for its time" in answer["message"]
+    assert "is planned and due at" in answer["message"]
     clock.advance(600)
     (lease,) = await claim_due(store)
     await done(store, finish(lease))
@@ -485,7 +485,7 @@ async def test_no_worker_takes_it(store: Store, clock: ManualClock):
     await plan_at(store, clock, 10)
     answer = await why(store, task, 10)
     assert answer["cause"] == "no_worker"
-    assert "no connected worker of queue default knows job type work" in answer["message"]
+    assert "no connected worker of queue default supports job type work" in answer["message"]
 
 
 async def test_no_worker_listens_to_its_queue(store: Store, clock: ManualClock):
@@ -622,7 +622,7 @@ async def test_the_store_was_down(store: Store, clock: ManualClock):
     answer = await why(store, task, 600)
     assert (answer["cause"], answer["since"]) == ("store_down", rfc3339(at(595)))
     assert "from 2026-01-01 10:09:55+00:00 to 2026-01-01 10:11:40+00:00" in answer["message"]
-    assert answer["message"].endswith(" A node said why: the store is away.")
+    assert answer["message"].endswith(" A node reported: the store is away.")
 
 
 async def test_the_store_was_down_and_the_misfire_policy_dropped_it(store: Store, clock: ManualClock):

@@ -317,10 +317,10 @@ async def test_only_one_node_fetches_a_source(store: Store, another_node: Node, 
     until = Instant(await store.now() + 60 * SECOND)
     taken = await asyncio.gather(store.take_refresh(name, due_at, until), node.take_refresh(name, due_at, until))
     assert sorted(taken) == [False, True]
-    await store.note_refresh(name, "it answered 500", until)
+    await store.note_refresh(name, "it returned 500", until)
     found = await store.calendar("c")
     assert found is not None
-    assert (found.ical_error, found.ical_days) == ("it answered 500", ("2026-12-25",))
+    assert (found.ical_error, found.ical_days) == ("it returned 500", ("2026-12-25",))
 
 
 async def test_a_task_that_takes_up_a_calendar_while_it_changes_has_its_newest_revision(

@@ -25,7 +25,7 @@ from noonbell.ports import Store
 PENDING, DELIVERED, FAILED = WebhookStatus.PENDING, WebhookStatus.DELIVERED, WebhookStatus.FAILED
 RULES = RetryRules(window=100, first_pause=5, longest_pause=20)
 GOOD = WebhookAnswer(response_code=200, response="ok", request_headers={"webhook-id": "evt_1_0"})
-BAD = WebhookAnswer(error="it answered 500", response_code=500)
+BAD = WebhookAnswer(error="it returned 500", response_code=500)
 
 
 def subscription(name: str = "s", **fields: Any) -> Subscription:
@@ -122,7 +122,7 @@ async def test_a_pass_writes_deliveries_and_position_together(store: Store, cloc
         (PENDING, 1),
         (PENDING, 0),
     ]
-    assert (second.next_at, second.error, second.response_code) == (at(5), "it answered 500", 500)
+    assert (second.next_at, second.error, second.response_code) == (at(5), "it returned 500", 500)
     assert (first.ended_at, first.created_at) == (START, START)
     whole = await store.webhook_delivery("s", first.id)
     assert whole is not None
@@ -170,7 +170,7 @@ async def test_what_fails_for_the_whole_window_disables_the_subscription_once(st
     assert (await told(store)).count("subscription.disabled") == 1
     (event,) = [one for one in await store.events(0) if one.type == "subscription.disabled"]
     assert event.data["subscription"] == "s"
-    assert "it answered 500" in event.data["reason"]
+    assert "it returned 500" in event.data["reason"]
     # Activated again, it goes on from where it was, with as much time as at first.
     kept = await store.put_subscription(subscription(active=True))
     assert (kept.state.position, kept.state.pending, kept.state.next_at) == (3, 1, clock.now())

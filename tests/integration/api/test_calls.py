@@ -298,7 +298,7 @@ async def test_a_worker_of_the_protocol_cannot_ask_for_calls(quick_api: Api):
 
 async def test_a_task_cannot_have_the_job_type_of_calls(quick_api: Api):
     told = await problems(quick_api, "/tasks", {"name": "mine", "job_type": CALL_TYPE})
-    assert told == {"job_type": "is 'noonbell.call', which is for calls; POST /api/v1/calls makes one"}
+    assert told == {"job_type": "is 'noonbell.call', which is for calls; create one with POST /api/v1/calls"}
 
 
 async def test_a_call_that_no_worker_takes_in_time_is_skipped_and_told(api_everywhere: Api):
@@ -324,7 +324,7 @@ async def test_a_call_that_no_worker_takes_in_time_is_skipped_and_told(api_every
     assert len(leases) == 2
     answer = await api.good("GET", f"/runs/{expiring}/explain")
     at = datetime.fromisoformat(soon).replace(microsecond=0).isoformat(sep=" ")
-    assert answer["message"] == f"Skipped: no worker had taken the call by {at} (expires_at)."
+    assert answer["message"] == f"Skipped: no worker had claimed the call by {at} (expires_at)."
     assert (answer["cause"], answer["policy"]) == ("expired", None)
 
 

@@ -52,7 +52,7 @@ async def test_metrics_and_the_doctor_say_it(quick_api: Api):
     assert "noonbell_paused 1.0" in (await quick_api.call("GET", "//metrics")).text
     found = [one async for one in look_at_store(quick_api.store, lambda: 0) if one.check == "pause"]
     assert [(one.mark, one.code, one.fix) for one in found] == [
-        (CheckStatus.CARE, "paused", "resume when the reason is gone: noonbell resume")
+        (CheckStatus.CARE, "paused", "to resume: noonbell resume")
     ]
     assert "it burns" in found[0].says
 

@@ -142,7 +142,7 @@ async def test_a_test_is_posted_signed_and_logged(api: Api, hook: Hook):
     assert "webhook-signature" not in kept["request_headers"]
     hook.status = 500
     told = await api.good("POST", f"{PATH}/s/test")
-    assert (told["delivered"], told["error"]) == (False, "it answered 500 Internal Server Error")
+    assert (told["delivered"], told["error"]) == (False, "it returned 500 Internal Server Error")
     items = (await api.good("GET", f"{PATH}/s/deliveries"))["items"]
     assert [one["status"] for one in items] == ["FAILED", "DELIVERED"]
     assert "body" not in items[0]

@@ -63,4 +63,4 @@ def test_labels_are_read_from_settings_and_flags():
 def test_a_label_without_a_value_is_refused_by_name():
     done = CliRunner().invoke(root, ["worker", "--app", "x:app", "--label", "gpu"])
     assert done.exit_code == 2
-    assert "'gpu' is no NAME=VALUE" in done.output
+    assert "'gpu' is not NAME=VALUE" in done.output

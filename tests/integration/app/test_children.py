@@ -134,7 +134,11 @@ async def test_another_payload_at_a_position_fails_the_run_in_words():
 
 @pytest.mark.parametrize(
     ("job", "words"),
-    [(only_once, "at_most_once cannot spawn"), (keyed, "key: is not for what a job spawns"), (blocking, "await")],
+    [
+        (only_once, "at_most_once cannot spawn"),
+        (keyed, "key: cannot be used for what a job spawns"),
+        (blocking, "await"),
+    ],
     ids=lambda value: getattr(value, "name", ""),
 )
 async def test_what_cannot_be_spawned_fails_the_run_in_words(job: Any, words: str):

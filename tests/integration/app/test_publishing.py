@@ -144,7 +144,9 @@ async def test_a_name_that_means_something_else_already_stops_the_start(sqlite_u
     async with looking_at(sqlite_url) as store:
         spec = owned.spec.__class__(name="report", job_type="something_else")
         await store.create_task(spec)
-    with pytest.raises(AlreadyExists, match=r"'report' that does something else.*: noonbell task delete report$"):
+    with pytest.raises(
+        AlreadyExists, match=r"'report' already exists and does something else.*: noonbell task delete report$"
+    ):
         async with three.connected(sqlite_url):
             pass
     assert await task_of(sqlite_url, "before") is None  # refused as a whole
@@ -293,7 +295,7 @@ async def test_publishing_without_a_connection_is_refused_with_what_to_do():
 async def test_an_app_is_connected_once(sqlite_url: str):
     app = shop()
     async with app.connected(sqlite_url):
-        with pytest.raises(InvalidState, match="connected already"):
+        with pytest.raises(InvalidState, match="already connected"):
             async with app.connected(sqlite_url):
                 pass
         await app.jobs["send"].publish(to="a")

@@ -232,7 +232,7 @@ async def test_handlers_get_what_is_provided_while_the_app_runs(sqlite_url: str)
 
     async with app.running(sqlite_url):
         assert await (await use.publish()).result(20) == [True, "eu"]
-        with pytest.raises(RunFailed, match=r"nothing was provided as dict; app\.provide"):
+        with pytest.raises(RunFailed, match=r"nothing was provided as dict; call app\.provide"):
             await (await miss.publish()).result(20)
     assert told == ["opened", "used", "closed"]
 
@@ -510,7 +510,7 @@ async def test_connect_and_close_need_no_block_around_the_life_of_an_application
         await work.publish()
 
     await asyncio.to_thread(app.connect_sync, sql_url, declare=False)
-    with pytest.raises(InvalidState, match="connected already"):
+    with pytest.raises(InvalidState, match="already connected"):
         await app.connect(sql_url)
     assert (await work.publish()).outcome == "created"
     await app.close()

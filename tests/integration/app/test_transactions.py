@@ -204,7 +204,7 @@ def test_atomic_of_django(atomic: tuple[str, str]):
                 raise ZeroDivisionError
             assert not is_there(made)
         assert (is_there(made), is_there(undone), is_there(inner)) == (True, False, False)
-        with pytest.raises(InvalidArgument, match="outside of transaction"):
+        with pytest.raises(InvalidArgument, match="outside transaction"):
             send.publish_sync(to="c", transaction=connections[name])
 
 

@@ -65,7 +65,7 @@ async def test_a_second_signal_ends_the_process_at_once(fleet, file):
     await fleet.run("wait", {"file": str(file)})
     await fleet.notes(file, "start")
     worker.send(signal.SIGTERM)
-    await fleet.eventually(lambda: "stopping: 1 run that is under way" in worker.log)
+    await fleet.eventually(lambda: "stopping: 1 run that is still running" in worker.log)
 
     def has_ended() -> bool:
         worker.send(signal.SIGTERM)

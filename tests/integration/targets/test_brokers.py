@@ -323,7 +323,7 @@ async def test_no_reply_is_a_timeout_that_names_the_consumer(broker: Broker, tar
     async with broker.consumer(name):
         given = attempt(broker.kind, broker.message(name, reply=True), timeout_seconds=0.3)
         outcome = await target.execute(given)
-    assert (outcome.failure, outcome.error_message) == ("timeout", "no answer from the consumer within 0.3 s")
+    assert (outcome.failure, outcome.error_message) == ("timeout", "no response from the consumer within 0.3 s")
 
 
 @pytest.mark.parametrize("broker", ["amqp", "nats"], indirect=True)

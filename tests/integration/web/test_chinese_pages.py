@@ -72,8 +72,8 @@ async def test_what_alerts_sent_is_told_in_the_language_of_the_page(api):
     await api.good("POST", "/alerts/channels", {"name": "ops", "url": NOTHING}, 201)
     await api.call("POST", "/alerts/channels/ops/test")
     assert "Noonbell：测试" in await get(api, "/settings/alerts", "zh")
-    assert "Noonbell: a test" in await get(api, "/settings/alerts")
-    assert (await api.good("GET", "/alerts/deliveries"))["items"][0]["title"] == "Noonbell: a test"
+    assert "Noonbell: test alert" in await get(api, "/settings/alerts")
+    assert (await api.good("GET", "/alerts/deliveries"))["items"][0]["title"] == "Noonbell: test alert"
 
 
 async def test_a_form_names_the_kind_of_an_alert_rule_in_words(api):

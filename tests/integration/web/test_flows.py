@@ -170,7 +170,7 @@ async def test_a_wrong_step_is_said_at_its_box_and_what_was_typed_is_still_there
     assert status == 400
     said = re.search(r'id="p-steps".*?</p>', text, re.DOTALL)
     assert said is not None
-    assert "steps[1].needs: names 'c', which is no step" in said[0]
+    assert "steps[1].needs: names 'c', which is not a step" in said[0]
     assert wrong in text
     for unreadable in ("[", "{}", "3", '["a"]'):
         assert (await post(api, "/tasks/new", {**sent, "steps": unreadable}))[0] == 400
@@ -215,7 +215,7 @@ async def test_only_the_run_of_a_flow_has_a_graph_and_a_step_names_the_run_that_
     extract = (await api.good("GET", f"/runs/{run}/graph"))["steps"][0]["run_id"]
     answer = await api.call("GET", f"/runs/{extract}/graph")
     assert (answer.status, answer.body["code"]) == (409, "INVALID_STATE")
-    assert answer.body["message"] == f"run {extract} is step 'extract' of run {run}: that one has the graph"
+    assert answer.body["message"] == f"run {extract} is step 'extract' of run {run}: that run has the graph"
     plain = await api.trigger(await api.create())
     assert (await api.call("GET", f"/runs/{plain}/graph")).status == 409
 

@@ -42,7 +42,7 @@ async def test_values_are_proposed_from_what_there_is(everywhere):
     assert await proposed(**{"for": "runs", "key": "queue", "text": "pd"}) == ["pdf"]
     assert await proposed(**{"for": "runs", "key": "task", "text": "voi"}) == ["invoices"]
     assert (await proposed(**{"for": "runs", "key": "status", "text": "fail"}))[0] == "failed"
-    assert await proposed(**{"for": "runs", "key": "origin", "text": "hand"}) == ["trigger"]
+    assert await proposed(**{"for": "runs", "key": "origin", "text": "manual"}) == ["trigger"]
     assert await proposed(**{"for": "runs", "key": "nonsense"}) == []
     assert (await api.call("GET", "//suggest?for=nothing", headers=JSON)).status == 400
 

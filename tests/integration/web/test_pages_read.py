@@ -101,7 +101,7 @@ async def test_hours_are_hours_in_chinese(api):
     assert not re.search(r"\d+ 时 ", page)
 
 
-@pytest.mark.parametrize(("lang", "clock"), [("en", "24 hours"), ("zh", "24 小时制")])
+@pytest.mark.parametrize(("lang", "clock"), [("en", "24-hour clock"), ("zh", "24 小时制")])
 async def test_fields_for_a_moment_have_a_clock_of_24_hours_in_every_browser(api, lang, clock):
     task = await api.create(name="daily", cron_expr="0 2 * * *")
     paths = (

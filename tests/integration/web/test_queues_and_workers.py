@@ -192,7 +192,7 @@ async def test_job_types_that_no_worker_of_a_queue_knows_are_told_where_one_look
     run = await api.trigger(task)
     for path in ("/queues", "/queues/default"):
         text = await get(api, path)
-        assert "1 run waits in default for a job type that none of its workers knows" in text
+        assert "1 run waits in default for a job type that none of its workers supports" in text
         assert "send_mial" in text
         assert f"/runs/{run}" in text
         assert "noonbell worker --app MODULE:APP --queues default" in text
@@ -200,10 +200,10 @@ async def test_job_types_that_no_worker_of_a_queue_knows_are_told_where_one_look
     for path in (f"/tasks/{task}", f"/runs/{run}"):
         text = await get(api, path)
         assert 'data-cause="no_worker"' in text
-        assert "no connected worker of queue default knows job type send_mial" in text
+        assert "no connected worker of queue default supports job type send_mial" in text
         assert 'data-advice="no_worker_type"' in text
         assert "noonbell worker --app MODULE:APP --queues default" in text
-    assert "wait for job types that none of its workers knows: send_mial (1)" in await get(api, "/")
+    assert "wait for job types that none of its workers supports: send_mial (1)" in await get(api, "/")
 
 
 async def test_an_older_version_is_marked_among_those_that_share_a_queue(api):
@@ -301,7 +301,7 @@ async def test_a_lost_worker_is_forgotten_by_its_button_and_needs_no_attention_t
     assert await api.store.workers() == []
     (entry,) = (await api.good("GET", "/audit?limit=1"))["items"]
     assert (entry["action"], entry["subject"]) == ("forget_worker", "/workers/w1")
-    assert "forgot a lost worker" in await get(api, "/activity")
+    assert "removed a lost worker" in await get(api, "/activity")
 
 
 async def test_no_worker_at_all_says_that_http_needs_none_and_how_to_start_one(api):

@@ -199,7 +199,7 @@ async def test_others_than_admins_do_not_see_where_the_store_is():
         )
         name, _, value = told.headers["set-cookie"].split(";")[0].partition("=")
         text = await get(api, "/settings/about", cookies={name: value})
-        assert "Address of the store" not in text
+        assert "Store URL" not in text
         assert "/settings/tokens" not in text
         assert await status_of(api, "/settings/tokens", cookies={name: value}) == 403
         assert await status_of(api, "/settings/channels/x", cookies={name: value}) == 403

@@ -126,7 +126,7 @@ async def test_days_of_the_month_whose_hours_are_no_longer_kept_are_those_of_utc
     assert "Before " not in await get(api, "/timeline?view=calendar")
     monkeypatch.setattr(timeline, "HOUR", Span(HOUR.length, -DAY.length))
     text = await get(api, "/timeline?view=calendar")
-    assert "days are those of UTC" in text
+    assert "days are UTC days" in text
     assert f"{RUNS} ran, {RUNS // 10} failed" in text
 
 

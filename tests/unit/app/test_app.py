@@ -136,7 +136,7 @@ def test_what_is_no_function_is_refused():
         yield 1
 
     for wrong in (42, App, generator, print):
-        with pytest.raises(InvalidArgument, match="takes a plain or an async function"):
+        with pytest.raises(InvalidArgument, match="expects a plain or an async function"):
             app.job(wrong)
 
 

@@ -145,8 +145,8 @@ def test_what_is_built_is_a_task_that_the_api_takes():
     ("build", "words"),
     [
         (lambda made: made.flow("x", each(convert)), "map(convert) has no step before it"),
-        (lambda made: made.flow("x", chain(list_files, 3)), "3 is no job"),
-        (lambda made: made.flow("x", chain(tick, each(each(convert)))), "map takes a job"),
+        (lambda made: made.flow("x", chain(list_files, 3)), "3 is not a job"),
+        (lambda made: made.flow("x", chain(tick, each(each(convert)))), "map expects a job"),
         (lambda made: made.flow("x", chain(tick, pair_of)), "must be given first, second"),
         (lambda made: made.flow("x", chain(convert, tick)), "job tick takes nothing"),
         (lambda made: made.flow("x", chain(tick, wide)), "has fanout"),
@@ -170,9 +170,9 @@ def test_what_cannot_be_is_refused_when_it_is_declared(build: Any, words: str):
 def test_a_flow_and_a_job_cannot_have_the_same_name():
     made = App()
     made.flow("one", tick)
-    with pytest.raises(InvalidArgument, match="a job or a flow of this App"):
+    with pytest.raises(InvalidArgument, match="a job or another flow of this App"):
         made.flow("one", tick)
-    with pytest.raises(InvalidArgument, match="which a flow of this App has already"):
+    with pytest.raises(InvalidArgument, match="which another flow of this App already has"):
 
         @made.job
         def one() -> None: ...

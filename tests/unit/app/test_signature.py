@@ -125,8 +125,8 @@ def test_what_is_published_arrives_as_it_was(type_, value, stored):
         (dict[int, str], {"a": "b"}, "value", "expected int, got str"),
         (Annotated[int, msgspec.Meta(ge=1)], 0, "value", "is 0; expected int >= 1"),
         (Order, {"number": "one", "placed_at": "2026-11-15T12:00:00Z"}, "value.number", "Input should be a valid"),
-        (str, object(), "value", "which JSON cannot carry"),
-        (Any, float("nan"), "value", "has a number that JSON cannot write"),
+        (str, object(), "value", "which JSON cannot represent"),
+        (Any, float("nan"), "value", "has a number that JSON cannot represent"),
         (str, "\ud800", "value", "lone surrogate"),
     ],
 )

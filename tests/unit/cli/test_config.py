@@ -71,7 +71,7 @@ def test_sound_settings_are_said_to_be_sound(noonbell, file):
     assert noonbell("config", "check", "--config", file) == (
         0,
         "",
-        "the settings are valid: 2 chosen, the rest by default\n",
+        "the settings are valid: 2 set, the rest at their defaults\n",
     )
 
 

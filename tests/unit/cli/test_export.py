@@ -1,4 +1,4 @@
-"""What is exported is short, and says the same as the task that it came from."""
+"""What is exported is short, and means the same as the task that it came from."""
 
 from __future__ import annotations
 

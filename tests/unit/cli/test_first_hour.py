@@ -53,13 +53,16 @@ def test_a_variable_that_is_nowhere_says_how_it_gets_there(noonbell, monkeypatch
 @pytest.mark.parametrize("command", ["validate", "diff", "apply"])
 def test_without_a_file_the_argument_is_named(noonbell, command):
     code, _, err = noonbell(command)
-    assert (code, f"Missing argument 'FILE': noonbell {command} FILE, or -f FILE; a folder will do" in err) == (2, True)
+    assert (code, f"Missing argument 'FILE': noonbell {command} FILE, or -f FILE; a folder works too" in err) == (
+        2,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
     ("store", "told"),
     [
-        ("http://127.0.0.1:8080", "this looks like the address of a server: give that of its store"),
+        ("http://127.0.0.1:8080", "this looks like the address of a server: give the address of its store"),
         ("/srv/noonbell.db", "did you mean sqlite:////srv/noonbell.db?"),
         ("noonbell.db", "did you mean sqlite:///noonbell.db?"),
     ],

@@ -33,7 +33,7 @@ LINES = [
     ),
     ("0 2 * * * curl --data-urlencode a@/etc/passwd http://h/a", "sends a file"),
     ("@reboot curl http://h/a", "names no moment"),
-    ("@fortnightly curl http://h/a", "@fortnightly is not known"),
+    ("@fortnightly curl http://h/a", "@fortnightly is unknown"),
     ("0 9-17/2 * * MON-FRI curl http://h/a", {"cron_expr": "0 9-17/2 * * MON-FRI"}),
     ("0 0 1,15 * 5 curl http://h/a", {"cron_expr": "0 0 1,15 * 5", "cron_dialect": "standard"}),
     ("0 0 * * 7 curl http://h/a", {"cron_expr": "0 0 * * 7", "cron_dialect": "standard"}),
@@ -73,7 +73,7 @@ LINES = [
     ("0 0 * * * (curl http://h/a)", "several commands"),
     ("0 0 * * * >/tmp/out curl http://h/a", "several commands"),
     ("0 0 * * * /opt/{/", "runs a program ()"),
-    ("0 0 * * * curl http://[", "cannot be read"),
+    ("0 0 * * * curl http://[", "cannot be parsed"),
     ("0 0 * * * curl http://h/a </tmp/in", "reads a file"),
     ("0 0 * * * curl 'http://h/{a,b}'", "more than one address"),
     ("0 0 * * * curl http://h/[1-3]", "more than one address"),
@@ -158,7 +158,7 @@ def test_what_is_no_call_becomes_a_command_where_that_is_asked_for():
     assert entry.notes == [
         "ran as user root",
         "the worker's file has to name PATH under `env`",
-        "a worker carries it out whose file allows /bin/sh: noonbell worker --commands FILE",
+        "a worker executes it whose file allows /bin/sh: noonbell worker --commands FILE",
     ]
 
 
@@ -332,7 +332,7 @@ def test_a_page_of_its_api_is_read_as_well():
     page = {"items": [{"name": "a", "target_url": "http://h/", "colour": "red"}, "b"], "total": 2}
     first, second = cronjob.read_cronjob(page)
     assert first.task == {"name": "a", "target_url": "http://h/", "follow_redirects": True}
-    assert first.notes == ["colour is not known and left out"]
+    assert first.notes == ["colour is unknown and was left out"]
     assert second.refused == "is not an object"
 
 
@@ -358,12 +358,12 @@ def test_a_file_with_problems_is_told_line_by_line(noonbell, tmp_path, monkeypat
     for place in ("tasks[0] a.cron_expr", "tasks[1] a.frobnicate", "tasks[1] a.name"):
         assert place in err
     (tmp_path / "other.yaml").write_text("- 1\n")
-    assert "holds something else" in noonbell("validate", "-f", "other.yaml")[2]
+    assert "does not have" in noonbell("validate", "-f", "other.yaml")[2]
     (tmp_path / "secret.yaml").write_text("tasks: [{name: a, target_url: 'http://h/', headers: {A: '${TOKEN}'}}]\n")
     assert "${TOKEN}" in noonbell("validate", "-f", "secret.yaml")[2]
     monkeypatch.setenv("TOKEN", "x")
     code, _, err = noonbell("validate", "-f", "secret.yaml")
-    assert (code, "allow that with --env TOKEN" in err) == (1, True)
+    assert (code, "allow it with --env TOKEN" in err) == (1, True)
     assert noonbell("validate", "-f", "secret.yaml", "--env", "OTHER")[0] == 1
     for allowed in ("TOKEN", "TO*"):
         assert noonbell("validate", "-f", "secret.yaml", "--env", allowed)[0] == 0

@@ -86,7 +86,7 @@ def test_a_container_without_an_answer_is_refused_with_the_options_that_take_it(
 
 @pytest.mark.parametrize("schedule", ["@every 1.5s", "@every 500ms"])
 def test_a_part_of_a_second_is_refused(schedule):
-    assert "whole number of seconds" in only(kubernetes.read_kubernetes(SHELL % schedule, "UTC", COMMANDS)).refused
+    assert "whole numbers of seconds" in only(kubernetes.read_kubernetes(SHELL % schedule, "UTC", COMMANDS)).refused
 
 
 def test_a_shell_of_an_image_is_the_shell_of_the_worker():
@@ -415,7 +415,7 @@ def test_a_plan_keeps_its_next_moment_and_what_is_left_of_it():
     stray = only(plans.read_plans({key: message | {"real_repet": 0}}, {}))
     assert (stray.task["status"], stray.outcome) == ("DISABLED", "changed")
     assert "5 times of 5" in only(plans.read_plans({key: message | {"real_repet": 5}}, {key: 1e9})).refused
-    assert only(plans.read_plans({key: None}, {})).refused == "holds no JSON object"
+    assert only(plans.read_plans({key: None}, {})).refused == "is not a JSON object"
     assert only(plans.read_plans({key: message | {"plan_type": 99}}, {})).refused
 
 

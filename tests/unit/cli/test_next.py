@@ -148,7 +148,7 @@ def test_slots_in_quiet_hours_are_marked(noonbell):
 @pytest.mark.parametrize(
     ("hours", "says"),
     [
-        ("night", "takes 22:00-06:00"),
+        ("night", "expected 22:00-06:00"),
         ("22:00-25:00", "quiet[0].to"),
         ("22:00-22:00", "quiet[0].to"),
         ("someday 22:00-06:00", "quiet[0].days[0]"),

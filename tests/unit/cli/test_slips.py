@@ -55,7 +55,7 @@ def test_data_that_is_no_json_is_refused_with_the_way_to_send_text(noonbell, mon
     code, out, err = noonbell(*words, option, text)
     assert (code, out) == (2, "")
     assert f"{option}" in err
-    assert "no JSON" in err
+    assert "not JSON" in err
     assert f"to send it as text: {option} " in err
     assert len(err.splitlines()) == 1
 
@@ -130,7 +130,7 @@ def test_another_server_that_answers_is_no_noonbell(noonbell, monkeypatch, words
         monkeypatch.setenv("NOONBELL_URL", f"http://127.0.0.1:{port}")
         code, out, err = noonbell(*words)
     assert (code, out) == (8, "")
-    assert f"http://127.0.0.1:{port} answers, but is no Noonbell server; NOONBELL_URL is" in err
+    assert f"http://127.0.0.1:{port} responds, but is not a Noonbell server; NOONBELL_URL is" in err
 
 
 def test_the_body_of_a_call_in_data_is_json(noonbell, monkeypatch):
@@ -138,8 +138,8 @@ def test_the_body_of_a_call_in_data_is_json(noonbell, monkeypatch):
     call = ("task", "create", "t", "--url", "http://a/", "--data")
     code, out, err = noonbell(*call, "{a:1}")
     assert (code, out) == (2, "")
-    assert "--data: is '{a:1}', which is no JSON" in err
-    assert "--body takes a text as it is" in err
+    assert "--data: is '{a:1}', which is not JSON" in err
+    assert "--body sends a text as is" in err
     assert [noonbell(*call, body)[0] for body in ('{"a": 1}', '{"a": {{slot}}}')] == [8, 8], "there is no server"
 
 
@@ -170,8 +170,8 @@ def test_a_disk_that_is_full_is_one_line(words):
         (("task", "lsit"), "there is no command 'task lsit'; did you mean task list?"),
         (("run", "stop", "1"), "there is no command 'run stop'; did you mean run cancel?"),
         (("token", "rm", "x"), "there is no command 'token rm'; did you mean token revoke?"),
-        (("dump",), "there is no command 'dump'; noonbell backup FILE writes a whole store into a file: docs/how-to/"),
-        (("flow", "list"), "there is no command 'flow'; a flow is a task with steps: noonbell apply FILE makes it"),
+        (("dump",), "there is no command 'dump'; noonbell backup FILE writes a whole store to a file: docs/how-to/"),
+        (("flow", "list"), "there is no command 'flow'; a flow is a task with steps: noonbell apply FILE creates it"),
         (("alert", "channel"), "there is no command 'alert channel'; noonbell api GET /alerts/channels lists channels"),
         (("rules",), "there is no command 'rules'; noonbell api GET /alerts/channels lists channels"),
     ],
@@ -197,7 +197,7 @@ def test_an_interval_in_the_place_of_a_cron_expression_leads_to_the_option(noonb
 
 def test_a_schedule_in_set_leads_to_its_option(noonbell):
     code, out, err = noonbell("task", "create", "t", "--url", "http://a/", "--set", "every=20s")
-    assert (code, out, "an option says that: --every 20s" in err) == (2, "", True)
+    assert (code, out, "use the option: --every 20s" in err) == (2, "", True)
 
 
 def test_an_option_of_several_words_that_is_missing_names_them_in_one_line(noonbell):
@@ -218,7 +218,7 @@ def test_a_task_has_one_schedule(noonbell, pair):
     words = [word for option in pair for word in (option, values[option])]
     code, out, err = noonbell("task", "create", "t", "--url", "http://a.test/", *words)
     assert (code, out) == (2, "")
-    assert f"{pair[0]} and {pair[1]} each say when; give one of them" in err
+    assert f"{pair[0]} and {pair[1]} each set the schedule; use only one" in err
 
 
 @pytest.mark.parametrize("text", ["soon", "-5s", "0", "5 apples", "nan", "inf"])

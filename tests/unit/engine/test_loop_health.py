@@ -94,7 +94,7 @@ def test_a_store_that_is_away_counts_at_once(watch: LoopHealth):
     watch.tick_began("planner", "planner")
     watch.store_unavailable("planner", StoreUnavailable("connection refused"))
     assert not watch.is_ok
-    assert watch.reason == "the store does not answer: connection refused"
+    assert watch.reason == "the store is not responding: connection refused"
 
 
 def test_loops_that_readiness_does_not_need_never_stall_a_node(watch: LoopHealth, clock: ManualClock):
@@ -127,11 +127,12 @@ def test_the_log_has_one_line_when_trouble_begins_and_one_when_it_ends(watch: Lo
             watch.tick_succeeded(name)
     said = [record.getMessage() for record in caplog.records]
     assert [line for line in said if "ready" in line] == [
-        "not ready: the store does not answer: gone",
+        "not ready: the store is not responding: gone",
         "ready again after 30.0 s: the store is back",
     ]
     assert [record.message for record in caplog.records if record.exc_info] == [
-        f"the {name} loop failed; it goes on, and the same error is not logged again" for name in ("planner", "sweeper")
+        f"the {name} loop failed; it continues, and the same error is not logged again"
+        for name in ("planner", "sweeper")
     ]
     assert "the planner loop failed 14 more times: ValueError: broken" in said
     assert len(said) == 6

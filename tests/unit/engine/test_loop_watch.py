@@ -50,5 +50,5 @@ async def test_a_stall_is_counted_and_logged(caplog):
     with loop_watched(lambda seconds: loop.call_soon_threadsafe(counted.put_nowait, seconds)):
         hold_the_loop(0.8)
         assert await asyncio.wait_for(counted.get(), PATIENCE) > 0.25
-    assert "the event loop stood still for" in caplog.text
+    assert "the event loop stalled for" in caplog.text
     assert "hold_the_loop" in caplog.text

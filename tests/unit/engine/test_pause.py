@@ -152,7 +152,7 @@ async def test_each_process_says_once_that_everything_is_paused_and_that_it_goes
         await watch.tick()
     first, second = (record.getMessage() for record in caplog.records)
     assert first == "everything is paused since 2026-01-01T10:00:00Z by alice: the database moves"
-    assert second == "everything goes on: the pause is over"
+    assert second == "everything has been resumed: the pause is over"
 
 
 async def test_a_signal_wakes_the_watch(store: MemoryStore, wakeup: LocalWakeup):

@@ -93,7 +93,7 @@ async def test_a_pass_that_catches_up_says_how_much_and_one_in_time_says_nothing
     assert not caplog.messages
     clock.advance(200)
     await planner.tick()
-    assert caplog.messages == ["catching up on late slots of 2 tasks: 21 runs made, 0 slots skipped, 19 dropped"]
+    assert caplog.messages == ["catching up on late slots of 2 tasks: 21 runs created, 0 slots skipped, 19 dropped"]
 
 
 async def test_many_delayed_runs_are_all_made_ready_in_one_tick(store: MemoryStore, clock: ManualClock, wakeup):

@@ -42,7 +42,7 @@ def problems(*steps: Step) -> list[str]:
     [
         ([step("a"), step("b", "a")], []),
         ([step("a"), step("a")], ["1.id is 'a', and so is that of steps[0]; each step has its own"]),
-        ([step("a", "x")], ["0.needs names 'x', which is no step; there are a"]),
+        ([step("a", "x")], ["0.needs names 'x', which is not a step; expected one of a"]),
         ([step("a"), step("b", "a", "a")], ["1.needs names 'a' more than once; expected each step once"]),
         ([step("a", "b"), step("b", "a")], ["0.needs go round in a circle: a → b → a"]),
         ([step("a", "a")], ["0.needs go round in a circle: a → a"]),

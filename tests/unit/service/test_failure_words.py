@@ -55,7 +55,7 @@ def test_a_failure_is_told_in_chinese(code: str):
     [
         ("canceled", {}, "已取消"),
         ("canceled by alice", {"by": "alice"}, "已被 alice 取消"),
-        ("its flow is over", {"why": "flow"}, "所属流程已结束"),
+        ("its flow has ended", {"why": "flow"}, "所属流程已结束"),
         ("its task was deleted", {"why": "deleted", "by": "alice"}, "所属任务已删除"),
         ("not today", {"by": "alice"}, "not today"),
         ("not today", {"why": "flow"}, "not today"),
@@ -99,9 +99,9 @@ def test_facts_lose_their_secrets():
 
 def test_an_alert_is_told_in_the_language_of_its_channel():
     said = {"code": "answered", "facts": {"status": "503 Service Unavailable"}}
-    facts = {"run": 7, "status": "FAILED", "error": "the target answered 503 Service Unavailable", "said": said}
+    facts = {"run": 7, "status": "FAILED", "error": "the target returned 503 Service Unavailable", "said": said}
     message = alerts.in_english("ended_with", facts)
-    assert message == "run 7 ended FAILED: the target answered 503 Service Unavailable"
+    assert message == "run 7 ended FAILED: the target returned 503 Service Unavailable"
     state = AlertState(
         rule="r",
         subject="task:1",

@@ -81,7 +81,7 @@ def test_the_flow_of_the_manual_is_read_from_yaml():
         ([{"id": "a", "target_url": URL, "queue": "mine"}], "steps[0].queue", "live on the queue 'http'"),
         ([{"id": "a", "target_url": URL, "on": "never"}], "steps[0].on", "one of success, failure, skipped, any"),
         ([{"id": "a", "target_url": URL, "max_parallel": 0, "foreach": []}], "steps[0].max_parallel", "1 to 1000"),
-        ([{"id": "a", "target_url": URL, "needs": ["b"]}], "steps[0].needs", "names 'b', which is no step"),
+        ([{"id": "a", "target_url": URL, "needs": ["b"]}], "steps[0].needs", "names 'b', which is not a step"),
         ([{"id": "a", "target_url": URL, "when": "x"}], "steps[0].when", "(at position 0)"),
         ([{"id": "a", "target_url": URL, "headers": {"Host": "x"}}], "steps[0].headers.Host", "leave it out"),
         (

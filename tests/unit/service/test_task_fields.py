@@ -525,14 +525,14 @@ def test_a_service_url_without_a_plain_name_is_refused(url):
 def test_a_service_that_the_settings_lack_is_refused_with_the_names_that_they_have():
     step = {"id": "s", "target_url": "service://c/"}
     assert problems_of({**HTTP, "target_url": "service://bill/x", "cancel_url": "service://stop"}, SERVICES) == {
-        "target_url": "names the service 'bill', which executor.services does not have; expected one of billing, mail",
-        "cancel_url": "names the service 'stop', which executor.services does not have; expected one of billing, mail",
+        "target_url": "names the service 'bill', which is not in executor.services; expected one of billing, mail",
+        "cancel_url": "names the service 'stop', which is not in executor.services; expected one of billing, mail",
     }
     assert list(
         problems_of({"name": "f", "steps": [{**step, "id": "r", "target_url": "http://a/"}, step]}, SERVICES)
     ) == ["steps[1].target_url"]
     none = problems_of({**HTTP, "target_url": "service://bill/x"}, Rules.of(Settings()))
-    assert none == {"target_url": "names the service 'bill', which executor.services does not have; it is empty"}
+    assert none == {"target_url": "names the service 'bill', which is not in executor.services; it is empty"}
 
 
 def test_where_no_settings_are_read_any_name_of_a_service_is_taken():

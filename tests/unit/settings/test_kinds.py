@@ -96,7 +96,7 @@ def test_a_dsn_becomes_an_address(dsn, url):
 
 
 def test_settings_made_by_hand_are_checked_too():
-    with pytest.raises(SettingsError, match=r"server\.port: is -1; takes a whole number"):
+    with pytest.raises(SettingsError, match=r"server\.port: is -1; expected a whole number"):
         ServerSettings(port=-1)
     with pytest.raises(SettingsError, match=r"jobs\.worker_concurrency"):
         JobSettings(enabled=True, worker_concurrency=0)

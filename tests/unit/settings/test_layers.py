@@ -139,8 +139,8 @@ def test_all_problems_are_told_at_once_with_path_value_place_and_what_it_takes(w
     found = problems(file, env={"NOONBELL_LOGGING__LEVEL": "loud"})
     assert set(found) == {"server.prot", "server.port", "scheduler", "executor.deny_networks", "logging.level"}
     assert found["server.prot"] == f"is not a setting (file {file}); did you mean server.port?"
-    assert found["server.port"] == f"is 'eighty' (file {file}); takes a whole number from 0 to 65535"
-    assert found["logging.level"] == "is 'loud' (NOONBELL_LOGGING__LEVEL); takes debug, info, warning or error"
+    assert found["server.port"] == f"is 'eighty' (file {file}); expected a whole number from 0 to 65535"
+    assert found["logging.level"] == "is 'loud' (NOONBELL_LOGGING__LEVEL); expected debug, info, warning or error"
 
 
 def test_an_unknown_section_is_answered_with_those_there_are(write):
@@ -217,11 +217,11 @@ def test_a_bad_store_address_is_refused_without_its_password():
     ("name", "text", "says"),
     [
         ("a.yaml", "server: [", "is neither YAML nor JSON: line"),
-        ("a.yaml", "- 1", "holds no mapping"),
-        ("a.yaml", "server: {port: 1}\nserver: {port: 2}", "line 2: 'server' stands here twice"),
+        ("a.yaml", "- 1", "is not a mapping"),
+        ("a.yaml", "server: {port: 1}\nserver: {port: 2}", "line 2: 'server' is given twice"),
         ("a.toml", "[server\n", "is not TOML"),
-        ("a.ini", "", "unknown ending"),
-        ("gone.yaml", None, "there is no such file"),
+        ("a.ini", "", "unknown extension"),
+        ("gone.yaml", None, "does not exist; check --config"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(write, tmp_path, name, text, says):

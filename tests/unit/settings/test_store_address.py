@@ -39,7 +39,7 @@ def test_the_parts_of_an_address_are_unquoted():
         ("postgresql://u:hunter2@h/db?sslmod=require", "'sslmod'"),
         ("postgresql://u:hunter2@h/db?connect_timeout=3&foo=1", "'connect_timeout', 'foo'"),
         ("postgresql://u:hunter2@h/db?target_session_attrs=standby", "target_session_attrs 'standby'"),
-        ("postgresql://u:hunter2@h1,,h2/db", "empty place"),
+        ("postgresql://u:hunter2@h1,,h2/db", "empty entry"),
         ("postgresql://u:hunter2@h:70000/db", "70000"),
         ("postgresql://u@/db?host=h1,h2,h3&port=1,2&password=hunter2", "3 hosts and 2 ports"),
         ("mysql://u:hunter2@h/db?parseTime=True", "'parsetime'"),

@@ -20,7 +20,7 @@ def test_the_only_one_that_takes_writes_is_taken():
 
 def test_without_any_it_is_said_what_each_of_them_said():
     with pytest.raises(
-        StoreUnavailable, match=r"none of the hosts takes writes: a:1 \(is a standby\), b:2 \(refused\)"
+        StoreUnavailable, match=r"none of the hosts accepts writes: a:1 \(is a standby\), b:2 \(refused\)"
     ):
         choose([HostState(A, "is a standby"), HostState(B, "refused")])
 
@@ -41,7 +41,7 @@ def test_the_highest_timeline_is_taken_and_the_other_is_named(caplog: pytest.Log
     ],
 )
 def test_two_that_take_writes_are_refused(states: list[HostState]):
-    with pytest.raises(StoreUnavailable, match="two hosts take writes: a:1 and b:2"):
+    with pytest.raises(StoreUnavailable, match="two hosts accept writes: a:1 and b:2"):
         choose(states)
 
 

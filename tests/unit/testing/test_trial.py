@@ -67,7 +67,7 @@ async def test_jobs_that_are_left_out_do_not_fire_and_can_be_published():
         await ticks.publish()
         await running.run_until_idle()
         assert seen[-1] == "tick"
-    with pytest.raises(InvalidArgument, match="without: has 'ticks, please', which is no job"):
+    with pytest.raises(InvalidArgument, match="without: has 'ticks, please', which is not a job"):
         async with trial(app, without=["ticks, please"]):
             pass
 
@@ -226,7 +226,7 @@ async def test_a_run_that_quiet_hours_held_is_explained_so_while_it_waits_and_af
         for one in (held, also):
             told = await running.services.explain.of_run(one.id)
             assert told["cause"] == "ran"
-            assert "It came due in quiet hours, which held it until " in told["message"]
+            assert "It came due during quiet hours, which held it until " in told["message"]
             assert "13:00" in told["message"]
         assert "quiet" not in (await running.services.explain.of_run(free.id))["message"]
 

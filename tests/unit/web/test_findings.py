@@ -44,7 +44,7 @@ def test_the_report_is_the_same_for_everybody():
     text = findings_report([finding("queues", CheckStatus.CARE, "queue_paused", name="pdf", n=2)], "sqlite")
     assert text.splitlines()[1:] == [
         "[care] queues: queue pdf is paused; 2 waiting",
-        "    -> resume it when the reason is gone: noonbell queue resume pdf",
+        "    -> to resume it: noonbell queue resume pdf",
     ]
 
 

@@ -29,7 +29,7 @@ async def test_a_text_says_the_same_whoever_reads_it(before):
         ("a: [", "neither YAML nor JSON"),
         ("a: .nan", "JSON"),
         ("a: !!python/object:os.system x", "neither YAML nor JSON"),
-        ("a: !!binary aGVsbG8=", "JSON cannot write"),
+        ("a: !!binary aGVsbG8=", "JSON cannot represent"),
         ("[" * 70 + "]" * 70, "deeper"),
         ("[" * 200_000, "nested too deep"),
     ],

@@ -189,7 +189,7 @@ def test_wall_of_a_cron_and_dst_of_its_task_contradict_each_other() -> None:
     [
         (ClockChanges(gap=GapRule.NEXT), "it fires once, at 03:00", "the first time only"),
         (ClockChanges(gap=GapRule.EARLIER), "it fires once, at 01:30", "the first time only"),
-        (ClockChanges(gap=GapRule.SKIP), "what falls there does not happen", "the first time only"),
+        (ClockChanges(gap=GapRule.SKIP), "slots in that time do not happen", "the first time only"),
         (ClockChanges(repeat=RepeatedTimeRule.BOTH), "it fires once, at 03:00", "both times"),
         (ClockChanges(repeat=RepeatedTimeRule.LAST), "it fires once, at 03:00", "the last time only"),
     ],

@@ -114,7 +114,7 @@ def test_a_nickname_is_its_expression(nickname, expr):
 @pytest.mark.parametrize(
     ("expr", "hint"),
     [
-        ("@reboot", "no moment of reboot"),
+        ("@reboot", "no single moment of reboot"),
         ("@every 5m", "interval"),
         ("@fortnightly", "@daily"),
         ("? 0 * * *", "day fields only"),

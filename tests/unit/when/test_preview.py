@@ -114,7 +114,7 @@ def test_notes_look_at_the_zone_and_the_kind(spec, tz, expected):
 
 def test_a_note_says_what_happens():
     past = {"type": "once", "at": "2020-01-01T00:00:00Z"}
-    assert message(past) == "This moment has already passed: it runs at once."
+    assert message(past) == "This time has already passed: it runs at once."
     assert "does not run" in message({**past, "run_if_late": False})
     assert message("0 0 13 * 5") == (
         "Day of month (13) and day of week (5) are both set: it fires when EITHER matches."
@@ -130,7 +130,7 @@ def test_a_note_says_what_happens():
 def test_a_note_says_what_the_wall_clock_does():
     spec = {"type": "cron", "expr": "30 2 * * *", "dst": "wall"}
     assert [note.message for note in preview(spec, "Europe/Berlin", 1, NOW).notes] == [
-        "On 2027-03-28 the clock skips 02:30: what falls there does not happen.",
+        "On 2027-03-28 the clock skips 02:30: slots in that time do not happen.",
         "On 2027-10-31 the clock shows 02:30 twice: it fires both times.",
     ]
     assert [note.message for note in preview(spec, "Europe/Berlin", 1, NOW, "zh").notes] == [

@@ -58,12 +58,12 @@ def cron(expr, tz="Asia/Shanghai"):
         ),
         (
             "0 9 LW * *",
-            "At 09:00 on the last Monday-to-Friday day of the month, Asia/Shanghai",
+            "At 09:00 on the last weekday (Monday to Friday) of the month, Asia/Shanghai",
             "每月最后一个工作日（周一至周五）09:00（Asia/Shanghai）",
         ),
         (
             "0 9 15W * *",
-            "At 09:00 on the Monday-to-Friday day nearest day 15 of the month, Asia/Shanghai",
+            "At 09:00 on the weekday (Monday to Friday) nearest day 15 of the month, Asia/Shanghai",
             "每月离 15 日最近的工作日（周一至周五）09:00（Asia/Shanghai）",
         ),
         (
@@ -177,10 +177,10 @@ def test_the_other_kinds_in_words(spec, english, chinese):
         (
             "30 2 * * *",
             "Europe/Berlin",
-            "At 02:30 every day, Europe/Berlin, by the wall clock alone",
+            "At 02:30 every day, Europe/Berlin, by the wall clock only",
             "每天 02:30（Europe/Berlin，只看当地时钟）",
         ),
-        ("0 0-23 * * *", "Europe/Berlin", "Every hour, by the wall clock alone", "每小时整点（只看当地时钟）"),
+        ("0 0-23 * * *", "Europe/Berlin", "Every hour, by the wall clock only", "每小时整点（只看当地时钟）"),
         ("0 */2 * * *", "Europe/Berlin", "Every 2 hours, Europe/Berlin", "每 2 小时整点（Europe/Berlin）"),
         ("30 2 * * *", "+01:00", "At 02:30 every day, +01:00", "每天 02:30（+01:00）"),
     ],
