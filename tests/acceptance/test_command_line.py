@@ -659,7 +659,7 @@ def test_what_is_wrong_with_calendars_of_a_file_names_each(noonbell, tmp_path):
         told = noonbell(*words, str(file)).err
         assert f"{file}: calendars[1]: is not an object with a name" in told
         assert f"{file}: calendars[2]: is not an object with a name" in told
-        assert f"{file}: calendars[c]: is there twice" in told
+        assert f"{file}: calendars[c]: is listed twice" in told
     file.write_text("calendars:\n  - {name: c}\n  - {name: d, closed: ['2026-02-30']}\ntasks:\n  - {name: t, sla: 7}\n")
     told = noonbell("validate", str(file)).err
     assert "calendars[d].closed[0]: is '2026-02-30'" in told

@@ -368,7 +368,10 @@ class Subscriptions:
             raise InvalidState(Sentence("subscription {name} is not active; activate it first", name=repr(name)))
         if held.state.pending >= 2 * WINDOW:
             raise InvalidState(
-                Sentence("{count} deliveries wait already; wait until some of them are made", count=held.state.pending)
+                Sentence(
+                    "{count} deliveries are already waiting; try again when some of them have been made",
+                    count=held.state.pending,
+                )
             )
         made = await self._store.replay_delivery(name, delivery_id)
         if made is None:

@@ -203,7 +203,7 @@ _INLINE: Final = 8_000
 _PROCESSOR_SECONDS = 10
 _DEADLINE: Final = 30.0
 """Seconds: for a process that gets no processor time."""
-_OF_YAML: Final = ("is neither YAML nor JSON: {error}", "line {line}: {key} stands here twice; keep one")
+_OF_YAML: Final = ("is neither YAML nor JSON: {error}", "line {line}: {key} is given twice; keep one")
 """Templates of what `yaml_text` says is wrong, which knows no Sentence."""
 _turns = asyncio.Semaphore(2)
 """Texts that are read at once; the others wait."""

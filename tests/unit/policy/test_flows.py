@@ -55,7 +55,7 @@ def problems(*steps: Step) -> list[str]:
         (
             [step("a", "x"), step("b", when="1 = 1"), step("c", payload={"p": "{{ steps.y.result }}"})],
             [
-                "0.needs names 'x', which is no step; there are a, b, c",
+                "0.needs names 'x', which is not a step; expected one of a, b, c",
                 "1.when '=' is unknown; expected == (at position 2)",
                 "2.payload.p steps.y.result reads the step 'y', which is none of those before it: a, b, c",
             ],
