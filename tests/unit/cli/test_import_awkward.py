@@ -153,6 +153,12 @@ def test_a_command_of_cron_runs_in_the_home_that_the_crontab_names_or_the_report
     assert not [change for change in after.changes if "home directory" in change]
 
 
+@pytest.mark.parametrize("line", ["0 1 * * * %only its input", "0 1 * * *  % "])
+def test_a_line_whose_command_is_all_input_is_refused(line):
+    (read,) = read_crontab(line, commands=True)
+    assert read.refused == "has no command"
+
+
 def test_a_line_with_a_user_that_nobody_asked_for_is_named():
     line = "17 * * * * root run-parts /etc/cron.hourly"
     (plain,), (read,) = read_crontab(line, commands=True), read_crontab(line, commands=True, system=True)

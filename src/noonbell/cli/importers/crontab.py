@@ -102,7 +102,7 @@ def _task(
     if system:
         user, rest = (*rest.split(None, 1), "", "")[:2]
         found.notes.append(f"ran as user {user}")
-    command = rest.strip()
+    command, given = _input(rest.strip())
     if not command:
         raise Refused("has no command" if not system else "has no command after the user's name")
     _check(expr, around.zone)
@@ -110,7 +110,6 @@ def _task(
         found.changes.append(
             f"{step[0]} is {step[0].partition('/')[0]} alone to cron; here it goes on to the end, in such steps"
         )
-    command, given = _input(command)
     if not system and command.split()[0] == "root":
         found.changes.append("begins with root: where that is a user, as in /etc/crontab, give --system")
     home = around.variables.get("HOME", "")
