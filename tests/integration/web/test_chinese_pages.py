@@ -26,6 +26,7 @@ def problem_in(text: str) -> str:
     ("text", "said"),
     [
         ("tasks: 3", "应为 `tasks:` 及其任务列表"),
+        ("calendars: []\ntasks: []", "文本还含有 `calendars:`，此处不会保存"),
         ("a: &x 1\nb: *x", "文本含有别名（*name）；请写出其内容"),
         ("a: 1\n---\nb: 2", "文本含有多个文档；应为一个"),
         ("a: 1\na: 2", "文本第 2 行：'a' 重复；请只保留一个"),
