@@ -16,6 +16,10 @@ from typing import Any, Final
 
 import yaml
 
+NEITHER: Final = "is neither YAML nor JSON: {error}"
+TWICE: Final = "line {line}: {key} is given twice; keep one"
+"""What is wrong with a text. Pages tell it in the reader's language by these templates."""
+
 _PARSER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -36,7 +40,7 @@ class _Loader(_PARSER):  # type: ignore[misc, valid-type]
         for key_node, _ in node.value:
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
             if key is not None and key != "<<" and key in seen:
-                raise ValueError(f"line {key_node.start_mark.line + 1}: {key!r} is given twice; keep one")
+                raise ValueError(TWICE.format(line=key_node.start_mark.line + 1, key=repr(key)))
             seen.add(key)
             if key_node.tag == _BOOL:
                 key_node.tag = _TEXT  # a key is a text, as in JSON: `on` is the name of a field
@@ -124,7 +128,7 @@ def _problem(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     where = f"line {mark.line + 1}: " if mark else ""
     said = getattr(error, "problem", None) or str(error)
-    return f"is neither YAML nor JSON: {where}{' '.join(said.split())[:300]}"
+    return NEITHER.format(error=f"{where}{' '.join(said.split())[:300]}")
 
 
 def _main() -> int:

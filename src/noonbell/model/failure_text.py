@@ -102,6 +102,9 @@ TEXTS: Final[Mapping[str, str]] = {
     "no_grpc_answer": "no response within {seconds} s",
     "lost_after_call": "the connection was lost after the call was sent: the server may have done its work",
     "grpc_answered": "the server returned {status}",
+    # of the source of a calendar
+    "source_answered": "it returned {status}; expected 200",
+    "source_too_large": "it is larger than {most} bytes",
     # of a run that was canceled: the store says why beside it, as `why` and `by`
     "canceled": "canceled",
     "canceled_by": "canceled by {by}",
@@ -141,6 +144,9 @@ TEXTS: Final[Mapping[str, str]] = {
     "alert_quiet_skipped": "quiet hours",
     "alert_quiet_held": "held: quiet hours",
 }
+
+GIVEN_UP: Final = "it failed for {seconds} s; the last error: {error}"
+"""Why a subscription was disabled. It is stored as this text alone."""
 
 
 class FailureText(str):

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from noonbell.errors import InvalidArgument, NoonbellError, Sentence, both
-from noonbell.model.failure_text import SAID, TEXTS
+from noonbell.model.failure_text import GIVEN_UP, SAID, TEXTS
 
 LANGUAGES: Final = {"en": "English", "zh": "简体中文"}
 
@@ -113,10 +113,8 @@ def _pattern(template: str) -> re.Pattern[str]:
     return re.compile("".join(plain + (f"(?P<{name}>.+?)" if name else "") for plain, name in parts), re.DOTALL)
 
 
-_GIVEN_UP: Final = "it failed for {seconds} s; the last error: {error}"
-_OF_SOURCES: Final = ("it answered {status}; expected 200", "it is larger than {most} bytes")
-"""What only the source of a calendar can do wrong."""
 _OF_EXCHANGES: Final = (
+    *("source_answered", "source_too_large"),
     *("refused", "no_connection", "no_answer_of", "no_whole_answer", "no_such_host", "host_unreachable"),
     *(
         "network_unreachable",
@@ -136,13 +134,11 @@ def exchange_words(error: str, words: Translator) -> str:
     """Why a webhook was not delivered, its subscription disabled or a calendar not fetched: stored as English text alone."""
     if words.lang == "en":
         return error
-    whole = recognized(error, (_GIVEN_UP,))
+    whole = recognized(error, (GIVEN_UP,))
     if isinstance(whole, Sentence):
         facts = {**whole.facts, "error": exchange_words(whole.facts["error"], words)}
-        return problem_words(Sentence(_GIVEN_UP, **facts), words)
-    said = recognized(re.sub(r"^[a-z_]+: ", "", error), _OF_SOURCES)
-    if isinstance(said, Sentence):
-        return problem_words(said, words)
+        return problem_words(Sentence(GIVEN_UP, **facts), words)
+    said = re.sub(r"^[a-z_]+: ", "", error)
     for code in _OF_EXCHANGES:
         found = recognized(said, (TEXTS[code],))
         if found == TEXTS[code] or isinstance(found, Sentence):

@@ -203,8 +203,6 @@ _INLINE: Final = 8_000
 _PROCESSOR_SECONDS = 10
 _DEADLINE: Final = 30.0
 """Seconds: for a process that gets no processor time."""
-_OF_YAML: Final = ("is neither YAML nor JSON: {error}", "line {line}: {key} is given twice; keep one")
-"""Templates of what `yaml_text` says is wrong, which knows no Sentence."""
 _turns = asyncio.Semaphore(2)
 """Texts that are read at once; the others wait."""
 
@@ -221,7 +219,7 @@ async def read_yaml(text: str, most: int) -> Any:
     except InvalidJson as error:
         raise InvalidArgument(error.sentence) from None
     except ValueError as error:
-        raise InvalidArgument(recognized(str(error), _OF_YAML)) from None
+        raise InvalidArgument(recognized(str(error), (yaml_text.NEITHER, yaml_text.TWICE))) from None
 
 
 async def write_yaml(made: Callable[[], Any], width: int) -> str:

@@ -362,7 +362,9 @@ async def declared_in(text: str) -> list[dict[str, Any]]:
     except InvalidArgument as error:
         raise InvalidArgument(Sentence("the text {problem}", problem=error.sentence)) from None
     if isinstance(document, dict) and set(document) == {"tasks", "calendars"}:
-        raise InvalidArgument("the text has `calendars:` too, which are not saved here; leave them out, or use noonbell apply")
+        raise InvalidArgument(
+            "the text has `calendars:` too, which are not saved here; leave them out, or use noonbell apply"
+        )
     listed = document.get("tasks") if isinstance(document, dict) and set(document) == {"tasks"} else None
     if not isinstance(listed, list) or not all(isinstance(task, dict) for task in listed):
         raise InvalidArgument("expected `tasks:` with a list of tasks")

@@ -31,6 +31,7 @@ from conformance.store.builders import (
     status_of,
 )
 from noonbell.clock import ManualClock
+from noonbell.model.failure_text import TEXTS
 from noonbell.model.request import Canceled
 from noonbell.model.run import RunId
 from noonbell.model.task import OverlapAction
@@ -94,6 +95,8 @@ async def test_a_canceled_run_keeps_when_it_started(store: Store, clock: ManualC
             await store.plan(10)
     run = await run_of(store, lease.run_id)
     assert (run.status, run.start_time) == (S.CANCELED, at(60))
+    code = {"cancel": "canceled", "delete": "canceled_deleted", "CANCEL_PREV": "canceled_replaced"}[how]
+    assert run.error_message == TEXTS[code], "by which its reason is told in other languages"
     assert await store.overdue(10) == []
 
 

@@ -27,6 +27,7 @@ from conformance.store.builders import (
     status_of,
 )
 from noonbell.clock import ManualClock
+from noonbell.model.failure_text import TEXTS
 from noonbell.model.flow import StepState
 from noonbell.model.request import ClaimRequest, RunQuery
 from noonbell.model.run import (
@@ -520,7 +521,8 @@ async def test_a_flow_with_a_timeout_ends_with_it(store: Store, clock: ManualClo
     over = msgspec.structs.replace(over, precondition=Precondition.OVERTIME, status=S.TIMEOUT)
     assert await store.settle([over]) == [SettleResult.DONE]
     assert await status_of(store, run_id) is S.TIMEOUT
-    assert await status_of(store, lease.run_id) is S.CANCELED
+    canceled = await run_of(store, lease.run_id)
+    assert (canceled.status, canceled.error_message) == (S.CANCELED, TEXTS["canceled_flow"])
 
 
 async def test_a_step_that_is_lost_is_found_with_its_own_spec(store: Store, clock: ManualClock):

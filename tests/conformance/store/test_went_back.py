@@ -26,6 +26,7 @@ from conformance.store.builders import (
 )
 from noonbell.clock import ManualClock
 from noonbell.model.account import StoreReturn
+from noonbell.model.failure_text import TEXTS
 from noonbell.model.run import RunStatus, SettleResult, SkipReason
 from noonbell.model.task import Delivery
 from noonbell.stores.sql.statement import Execute, Work
@@ -172,4 +173,5 @@ async def test_a_retry_of_what_never_began_is_canceled(store: SqlStore, clock: M
     assert (await goes_back(store, clock)).skipped == 1
     run = await run_of(store, lease.run_id)
     assert (run.status, run.error_details) == (S.CANCELED, {"kind": "canceled", "why": "store_went_back"})
+    assert run.error_message == TEXTS["canceled_store_went_back"]
     assert await claim(store, count=1) == []

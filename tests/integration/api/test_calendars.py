@@ -18,6 +18,7 @@ from noonbell.errors import InvalidId
 from noonbell.model.request import RunQuery
 from noonbell.model.run import RunStatus, SkipReason
 from noonbell.service.calendars import CalendarRefresh, checked_name
+from noonbell.service.translation import Translator, exchange_words
 
 CHINA = {
     "timezone": "Asia/Shanghai",
@@ -174,7 +175,11 @@ async def test_a_source_is_fetched_and_its_last_good_copy_stays(quick_api: Api, 
     server.body = ics("20271225", "20280101")
     refreshed = await quick_api.good("POST", "/calendars/uk/refresh")
     assert (refreshed["ical_days"], refreshed["revision"]) == (["2027-12-25", "2028-01-01"], 2)
-    for status, body in ((500, b"broken"), (200, b"no calendar"), (200, b"x" * ((1 << 20) + 1))):
+    for status, body, chinese in (
+        (500, b"broken", "对方返回 500 X；应为 200"),
+        (200, b"no calendar", None),
+        (200, b"x" * ((1 << 20) + 1), "大于 1048576 字节"),
+    ):
         server.status, server.body = status, body
         told = await quick_api.call("POST", "/calendars/uk/refresh")
         assert told.status == 400, told.text
@@ -182,6 +187,7 @@ async def test_a_source_is_fetched_and_its_last_good_copy_stays(quick_api: Api, 
         assert (stands["ical_days"], stands["revision"]) == (["2027-12-25", "2028-01-01"], 2)
         assert told.body["details"] == {"ical.url": stands["ical_error"]}
         assert "ical.url" not in stands["ical_error"]
+        assert exchange_words(stands["ical_error"], Translator("zh")) == (chinese or stands["ical_error"])
     server.status, server.body = 200, ics("20271225", "20280101")
     assert (await quick_api.good("POST", "/calendars/uk/refresh"))["ical_error"] is None
 

@@ -11,6 +11,7 @@ from noonbell.clock import Instant
 from noonbell.engine import failpoint
 from noonbell.errors import InvalidState, NoonbellError, Sentence, both
 from noonbell.model.call import CALL_TYPE
+from noonbell.model.failure_text import TEXTS
 from noonbell.model.request import KeptReason
 from noonbell.model.rollup import Scope
 from noonbell.model.run import FINAL, RunId, RunStatus
@@ -391,7 +392,7 @@ def _delete(
         rows = [row for row in rows if not row.started and (row.parent_id is None or row.flags & RunFlag.CHILD)]
     ordered = sorted(rows, key=lambda row: row.parent_id is None)
     details = {"kind": "canceled", "why": "deleted", "by": by}
-    endings = yield from canceled(q, ordered, "its task was deleted", details)
+    endings = yield from canceled(q, ordered, TEXTS["canceled_deleted"], details)
     parts = {row.run_id for row in rows if row.parent_id is not None}
     yield from finish(q, cache, now, [e for e in endings if e.live.run_id not in parts])
     if parts:

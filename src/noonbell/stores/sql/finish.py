@@ -17,6 +17,7 @@ import msgspec
 
 from noonbell.clock import Instant
 from noonbell.model.event import ResultAddress, address_of, is_event_only
+from noonbell.model.failure_text import TEXTS
 from noonbell.model.run import FAILURES, FINAL, SUCCEEDED, RunBodies, RunId, RunStatus
 from noonbell.model.task import OnExhausted, Task, TaskSpec, TaskStatus
 from noonbell.policy import workers
@@ -169,14 +170,12 @@ def follow(q: Dialect, cache: TaskView, now: Instant, finals: Sequence[JustEnded
         finals = followed.skipped
 
 
-_REPLACED = "canceled by the next round of its task (overlap_action CANCEL_PREV)"
-
-
 def cancel_started(q: Dialect, cache: TaskView, now: Instant, task_id: int) -> Work[list[RunId]]:
     """CANCEL_PREV: every run of the task that has started and is not final; none that waits."""
     rows = yield from load_where(q, "round_of = :task", task=task_id)
     started = [row for row in rows if row.started or (row.place == Place.LATER and row.flags & RunFlag.RETRIED)]
-    endings = yield from canceled(q, started, _REPLACED, {"kind": "canceled", "why": "replaced"}, replaced=True)
+    details = {"kind": "canceled", "why": "replaced"}
+    endings = yield from canceled(q, started, TEXTS["canceled_replaced"], details, replaced=True)
     yield from finish(q, cache, now, endings)
     return [RunId(row.run_id) for row in started]
 
@@ -343,7 +342,7 @@ def _close_flows(q: Dialect, cache: TaskView, now: Instant, ended: Sequence[Endi
     """These runs of flows are over, however they ended. What was under way in them is canceled."""
     started = [ending.live.run_id for ending in ended if ending.live.place == Place.PARENT]
     rows = yield from load_children(q, started)
-    family = yield from canceled(q, rows, "its flow is over", {"kind": "canceled", "why": "flow"})
+    family = yield from canceled(q, rows, TEXTS["canceled_flow"], {"kind": "canceled", "why": "flow"})
     yield from finish(q, cache, now, family)
     yield from flows.close(q, now, started)
 
@@ -354,7 +353,7 @@ def _cancel_children(q: Dialect, cache: TaskView, now: Instant, endings: Sequenc
         if ending.status is RunStatus.CANCELED and ending.live.flags & RunFlag.SPAWNER:
             rows = yield from load_where(q, OPEN_CHILDREN, parent=ending.live.run_id)
             details = {"kind": "canceled", "why": "parent"}
-            family = yield from canceled(q, rows, "the run that spawned it was canceled", details)
+            family = yield from canceled(q, rows, TEXTS["canceled_parent"], details)
             yield from finish(q, cache, now, family)
 
 
@@ -435,7 +434,7 @@ def _cancel_waiting(q: Dialect, cache: TaskView, now: Instant, task_id: int) -> 
     """Cancel the runs that wait: their task has lost its right to run. What is under way may finish."""
     rows = yield from load_where(q, OF_TASK, task=task_id)
     waiting = [row for row in rows if not row.started]
-    endings = yield from canceled(q, waiting, "its task is in ERROR", {"kind": "canceled", "why": "error"})
+    endings = yield from canceled(q, waiting, TEXTS["canceled_error"], {"kind": "canceled", "why": "error"})
     yield from finish(q, cache, now, endings)
 
 

@@ -24,6 +24,7 @@ import msgspec
 
 from noonbell.clock import Instant
 from noonbell.model.account import StoreReturn
+from noonbell.model.failure_text import TEXTS
 from noonbell.model.run import RunStatus, SkipReason
 from noonbell.model.task import Delivery
 from noonbell.stores.sql import planning
@@ -114,14 +115,10 @@ def _skip_waiting(q: Dialect, cache: TaskView, now: Instant) -> Work[int]:
     if waiting:
         yield UpdateMany("runs", "id", ("skip_reason",), [(row.run_id, reason) for row in waiting])
     endings = [Ending(live=row, status=RunStatus.SKIPPED, start_time=None, note={"reason": reason}) for row in waiting]
-    endings += yield from canceled(q, retried, _MAY_HAVE_RUN, {"kind": "canceled", "why": reason})
+    message = TEXTS["canceled_store_went_back"]
+    endings += yield from canceled(q, retried, message, {"kind": "canceled", "why": reason})
     yield from finish(q, cache, now, endings)
     return len(endings)
-
-
-_MAY_HAVE_RUN = (
-    "the store went back to an earlier state, and this retry may have been carried out in the time that is gone"
-)
 
 
 def _skip_due(q: Dialect, cache: TaskView, now: Instant) -> Work[int]:

@@ -18,6 +18,7 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.model.event import WHOLE, Position
+from noonbell.model.failure_text import GIVEN_UP
 from noonbell.model.subscription import (
     DeliveryStep,
     HeldSubscription,
@@ -245,7 +246,7 @@ def _state_after(
         failing_since=waiting.failing_since,
         missed=state.missed + step.missed,
         disabled_at=now if given_up else None,
-        disabled_reason=f"it failed for {rules.window:g} s; the last error: {last_error}"[:1_000] if given_up else None,
+        disabled_reason=GIVEN_UP.format(seconds=f"{rules.window:g}", error=last_error)[:1_000] if given_up else None,
     )
 
 

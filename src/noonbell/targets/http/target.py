@@ -465,13 +465,13 @@ class Fetcher:
             raise FetchFailed(str(error)) from None
         except Exception as error:
             kind, said = of_error(error, exchange, TIMEOUT)
-            told = f"it is larger than {most_bytes} bytes" if kind == "too_large" else f"{kind}: {said}"
+            told = failure_text("source_too_large", most=most_bytes) if kind == "too_large" else f"{kind}: {said}"
             raise FetchFailed(told) from None
         finally:
             await pool.close()
             await resolver.close()
         if exchange.status != 200:
-            raise FetchFailed(f"it returned {exchange.status} {exchange.reason}".rstrip() + "; expected 200")
+            raise FetchFailed(failure_text("source_answered", status=f"{exchange.status} {exchange.reason}".rstrip()))
         return bytes(exchange.body)
 
     def _request(self, url: str, form: bytes | None, authorization: str | None) -> Request:
