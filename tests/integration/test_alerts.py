@@ -219,6 +219,25 @@ async def test_a_change_of_quiet_hours_holds_for_messages_that_wait(store: Memor
     assert hook.types == ["alert.raised"]
 
 
+async def test_a_change_of_quiet_hours_while_a_tick_is_under_way_holds_too(
+    store: MemoryStore, night: Night, hook: Hook
+):
+    """The tick has read the channels, and then sends: what the change let go is not held by the old hours again."""
+    await watched(store, hook, RuleKind.FAILED)
+    await store.put_alert_channel(Channel(name="hook", url=hook.url, quiet=(NOW_QUIET,)))
+    await end(store, await store.create_task(job("sore")))
+    await night.pass_(60)
+    await store.put_alert_channel(Channel(name="hook", url=hook.url))
+    night.loop.deliveries.soon()
+    await night.loop.deliveries.send()
+    sending = night.loop.deliveries._sending
+    assert sending is not None
+    await sending
+    for _ in range(2):
+        await night.pass_(31)
+    assert hook.types == ["alert.raised"]
+
+
 async def test_messages_of_quiet_hours_that_skip_are_not_sent(store: MemoryStore, night: Night, hook: Hook):
     await watched(store, hook, RuleKind.FAILED)
     skips = QuietHours(from_="09:00", to="10:10", what=QuietAction.SKIP)

@@ -379,6 +379,10 @@ class DeliverySender:
 
     async def _attempt(self, delivery: AlertDelivery) -> None:
         channel = self.channels.get(delivery.channel)
+        if channel is not None and channel.quiet:
+            # It may have changed since the channels were read: what the change let go is not held by the old hours again.
+            there = (one for one in await self._store.alert_channels() if one.name == delivery.channel and one.enabled)
+            channel = next(there, None)
         if channel is not None and channel.quiet and await self._rests(delivery, channel):
             return
         try:
