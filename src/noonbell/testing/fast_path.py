@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from noonbell.clock import SECOND, Instant, ManualClock, instant_of, slot_of
-from noonbell.engine.attempt_runner import Deadlines, execute
+from noonbell.engine.attempt_runner import Deadlines, execute, extend
 from noonbell.engine.worker import Worker
 from noonbell.model.rollup import MINUTE, Fact, fact
 from noonbell.model.run import Assignment, Lease, Origin, Outcome, OutcomeKind, RunId, RunStatus, key_of_slot
@@ -52,6 +52,9 @@ _OTHER_IDS = 4
 _BUSY = 3
 """Runs of a task in a row that had to be written before they ended; after that the fast path leaves the task to the planner."""
 
+_NO_END = 1e9
+"""Seconds."""
+
 Begun = dict[tuple[TaskId, Instant], "asyncio.Future[Outcome]"]
 """Attempts that the fast path has begun, of runs that were written before they ended, by task and slot."""
 
@@ -72,7 +75,10 @@ class BegunElsewhere:
 
     async def execute(self, assignment: Assignment) -> Outcome:
         begun = self._begun.pop((assignment.task.id, assignment.lease.scheduled_time), None)
-        return await (self._target.execute(assignment) if begun is None else begun)
+        if begun is None:
+            return await self._target.execute(assignment)
+        extend(_NO_END)  # it has a deadline already, which its handler may have moved
+        return await begun
 
 
 class _Plain:

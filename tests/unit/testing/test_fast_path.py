@@ -294,6 +294,19 @@ async def test_a_variable_that_a_handler_sets_is_not_there_in_the_next_run_nor_i
     assert (seen, variable.get()) == ([0] * 5, 0)
 
 
+async def test_more_time_is_more_time():
+    app = App()
+
+    @app.job(every="2s", timeout_seconds=0.1)
+    async def extends(ctx: Context) -> None:
+        await ctx.extend(60)
+        await asyncio.sleep(0.3)
+
+    async with trial(app, at=NOON) as running:
+        await running.advance(3)
+        assert [run.status for run in await running.runs(extends)] == [RunStatus.SUCCESS]
+
+
 async def test_a_paused_installation_stops_the_fast_path_too():
     app, seen = App(), []
 
