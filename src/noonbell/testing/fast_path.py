@@ -42,6 +42,8 @@ from noonbell.stores.sql.planning import MOVED, cursor_of
 from noonbell.stores.sql.rows import Known, TaskView, known_tasks
 from noonbell.stores.sql.statement import Fetch, InsertMany, UpdateMany, Work
 from noonbell.stores.sqlite import MemoryStore
+from noonbell.targets.jobs.handler import Handler
+from noonbell.testing.thread_runs import Stretch, TrialJobs, has_work
 from noonbell.when.schedule import Schedule
 
 _AT_REST = Facts()
@@ -84,10 +86,14 @@ class BegunElsewhere:
 class _Plain:
     """A plain task and how far its slots are accounted for."""
 
-    __slots__ = ("known", "schedule", "target", "task")
+    __slots__ = ("handler", "known", "schedule", "target", "task")
 
-    def __init__(self, known: Known, task: Task, schedule: Schedule, target: Target) -> None:
+    def __init__(
+        self, known: Known, task: Task, schedule: Schedule, target: Target, handler: Handler | None = None
+    ) -> None:
         self.known, self.task, self.schedule, self.target = known, task, schedule, target
+        self.handler = handler
+        """If it is a plain function."""
 
     def decide(self, now: Instant) -> Task | None:
         """The task after the slot that is due now, if a plain run is all that becomes of it."""
@@ -142,10 +148,17 @@ class _Plain:
 class _Moment:
     """The runs of one moment, while they are carried out."""
 
-    __slots__ = ("at", "due", "following", "futures", "ids")
+    __slots__ = ("assignments", "at", "due", "following", "futures", "ids")
 
-    def __init__(self, at: Instant, ids: range, due: Sequence[_Plain], following: Sequence[Task]) -> None:
-        self.at, self.ids, self.due, self.following = at, ids, due, following
+    def __init__(
+        self,
+        at: Instant,
+        ids: range,
+        due: Sequence[_Plain],
+        following: Sequence[Task],
+        assignments: Sequence[Assignment],
+    ) -> None:
+        self.at, self.ids, self.due, self.following, self.assignments = at, ids, due, following, assignments
         self.futures: list[asyncio.Future[Outcome]] | None = None
         """Where the runs were written before they ended: the worker waits for these, and settles them."""
 
@@ -156,17 +169,20 @@ class FastPath:
         clock: ManualClock,
         store: MemoryStore,
         worker: Worker,
-        targets: Mapping[ExecType, Target],
+        jobs: TrialJobs,
+        calls: Mapping[ExecType, Target],
         begun: Begun,
     ) -> None:
-        """`targets` are not those of the worker, which look into `begun`."""
-        self._clock, self._store, self._worker, self._targets, self._begun = clock, store, worker, targets, begun
+        """`jobs` and `calls` are not the targets of the worker, which look into `begun`."""
+        self._clock, self._store, self._worker, self._jobs, self._begun = clock, store, worker, jobs, begun
+        self._targets: dict[ExecType, Target] = {ExecType.JOB: jobs, **calls}
         self._busy: Counter[TaskId] = Counter()
         self._deadlines = Deadlines()
         self._context = contextvars.copy_context()
         self._installation = ""
         self._loop, self._last_turn = asyncio.get_running_loop(), 0.0
         self._moment: _Moment | None = None
+        self._task: asyncio.Task[bool]
         self._forget()
 
     def _forget(self) -> None:
@@ -185,11 +201,12 @@ class FastPath:
         line, others_at = await self._look(others_at)
         if not line or line[0][0] > end or (others_at is not None and line[0][0] >= others_at):
             return False
-        self._store.before_transaction = self._write_all
+        self._store.before_transaction = self._write_first
         self._loop, self._last_turn = asyncio.get_running_loop(), time.monotonic()
-        carry_out = self._carry_out(line, end, others_at)
+        carry_out = self._carry_out(line, end if others_at is None else min(end, others_at - 1))
         try:
-            return await self._loop.create_task(carry_out, context=self._context.copy())
+            self._task = self._loop.create_task(carry_out, context=self._context.copy())
+            return await self._task
         finally:
             await self._write_all()
 
@@ -211,91 +228,134 @@ class FastPath:
         if schedule is None or target is None or self._busy[task.id] >= _BUSY or spec.queue not in self._worker.queues:
             return None
         is_plain = is_plain_task(known, Origin.SCHEDULE) and not needs(spec).occupied and spec.sla is None
-        return _Plain(known, task, schedule, target) if is_plain else None
+        handler = self._jobs.plain_handler(spec.job_type) if spec.exec_type is ExecType.JOB else None
+        return _Plain(known, task, schedule, target, handler) if is_plain else None
 
     # One moment after another
 
-    async def _carry_out(self, line: list[_Due], end: Instant, others_at: int | None) -> bool:
+    async def _carry_out(self, line: list[_Due], end: int) -> bool:
         before, has_run = contextvars.copy_context(), False
-        while line and line[0][0] <= end and (others_at is None or line[0][0] < others_at):
-            at = Instant(line[0][0])
-            due, following = [], []
-            while line and line[0][0] == at:
-                due.append(heapq.heappop(line)[2])
-                after = due[-1].decide(at)
-                if after is None:
-                    return has_run
-                following.append(after)
-            await self._at(at, due, following)
+        while line and line[0][0] <= end:
+            moment = await (self._in_thread(line, end) if _is_for_thread(line) else self._in_loop(line))
+            if moment is None:
+                return has_run
             has_run = True
-            if self._store.before_transaction is None or self._clock.now() != at:
+            if self._store.before_transaction is None or self._clock.now() != moment.at:
                 return True  # what follows may not be what it was
             if contextvars.copy_context() != before:
                 return True  # a handler has set a variable: the next run must not see it
-            for one in due:
-                heapq.heappush(line, (one.task.next_fire_at or 0, one.task.id, one))
         return has_run
 
-    async def _at(self, at: Instant, due: Sequence[_Plain], following: Sequence[Task]) -> None:
+    async def _in_loop(self, line: list[_Due]) -> _Moment | None:
+        """Carry out what is due first; None: it is no plain run."""
+        at, due, following = Instant(line[0][0]), [], []
+        while line and line[0][0] == at:
+            due.append(heapq.heappop(line)[2])
+            after = due[-1].decide(at)
+            if after is None:
+                return None
+            following.append(after)
+        moment = self._begin(at, due, following)
+        if len(due) == 1:
+            outcomes = [await execute(moment.assignments[0], due[0].target, self._task, self._deadlines)]
+        else:
+            outcomes = await self._execute_together(moment)
+        if moment.futures is None and all([_simply_succeeded(outcome) for outcome in outcomes]):  # noqa: C419 - faster
+            self._settled(moment, outcomes, line)
+        else:
+            await self._hand_over(moment, outcomes)
+        if self._is_waited_for():
+            await self._let_others_go_on()
+        return moment
+
+    async def _in_thread(self, line: list[_Due], end: int) -> _Moment | None:
+        """Carry out what is due first, and what follows it as long as it is for a thread too; the last moment of that."""
+        stretch, done = Stretch(self._loop), list[_Moment]()
+        stretch.carry_out(self._jobs.threads, lambda: self._call_in_turn(stretch, done, line, end))
+        if stretch.call is not None:
+            (moment,) = done
+            ended = await execute(moment.assignments[0], stretch.call, self._task, self._deadlines)
+            if moment.futures is None and _simply_succeeded(ended):
+                self._settled(moment, [ended], line)
+            else:
+                await self._hand_over(moment, [ended])
+        if self._is_waited_for():
+            await self._let_others_go_on()
+        return done[0] if done else None
+
+    def _call_in_turn(self, stretch: Stretch, done: list[_Moment], line: list[_Due], end: int) -> None:
+        """In the thread."""
+        until = time.monotonic() + _TURN
+        while _is_for_thread(line) and line[0][0] <= end:
+            at, _, one = line[0]
+            following = one.decide(Instant(at))
+            if following is None or one.handler is None:
+                return
+            heapq.heappop(line)
+            moment = self._begin(Instant(at), (one,), (following,))
+            done[:] = [moment]
+            ended = stretch.run(self._jobs.call_of(one.handler, moment.assignments[0], self._loop))
+            if ended is None:
+                return
+            self._settled(moment, [ended], line)
+            if has_work(self._loop) or self._clock.now() != at or time.monotonic() > until:
+                return
+
+    def _begin(self, at: Instant, due: Sequence[_Plain], following: Sequence[Task]) -> _Moment:
         self._clock.set(at)
         ids = self._store.new_ids(len(due) + _OTHER_IDS)
-        moment = self._moment = _Moment(at, ids, due, following)
+        worker_id, installation = self._worker.id, self._installation
         assignments = [
-            one.assignment(one.lease(run_id, at, self._worker.id, self._installation))
-            for run_id, one in zip(ids, due, strict=False)
+            one.assignment(one.lease(id_, at, worker_id, installation)) for id_, one in zip(ids, due, strict=False)
         ]
-        outcomes = await self._execute(moment, assignments)
-        if moment.futures is None and not all([_simply_succeeded(outcome) for outcome in outcomes]):  # noqa: C419 - faster
+        self._moment = _Moment(at, ids, due, following, assignments)
+        return self._moment
+
+    async def _hand_over(self, moment: _Moment, outcomes: Sequence[Outcome]) -> None:
+        """The worker settles it."""
+        if moment.futures is None:
             await self._write_all()
-        self._answer(moment, outcomes)
-        if moment.futures is not None:
-            await self._worker.run_until_idle()
-            return
+        for future, outcome in zip(moment.futures or (), outcomes, strict=True):
+            if not future.done():
+                future.set_result(outcome)
+        await self._worker.run_until_idle()
+
+    def _settled(self, moment: _Moment, outcomes: Sequence[Outcome], line: list[_Due]) -> None:
         self._moment = None
         if self._busy:
-            for one in due:
+            for one in moment.due:
                 self._busy.pop(one.task.id, None)
-        self._note(moment, assignments, outcomes)
-        await self._let_others_go_on()
+        self._note(moment, outcomes)
+        for one in moment.due:
+            heapq.heappush(line, (one.task.next_fire_at or 0, one.task.id, one))
+
+    def _is_waited_for(self) -> bool:
+        """By others for the loop, where a handler has started something, and now and then by what waits for the outside."""
+        return has_work(self._loop) or time.monotonic() - self._last_turn > _TURN
 
     async def _let_others_go_on(self) -> None:
-        """A turn of the loop, where a handler has started something, and now and then for what waits for the outside."""
-        is_waited_for = getattr(self._loop, "_ready", True)  # a turn costs as much as a handler; other loops do not say
-        if is_waited_for or time.monotonic() - self._last_turn > _TURN:
-            await asyncio.sleep(0)
-            self._last_turn = time.monotonic()
+        await asyncio.sleep(0)
+        self._last_turn = time.monotonic()
 
-    async def _execute(self, moment: _Moment, assignments: Sequence[Assignment]) -> list[Outcome]:
-        if len(assignments) == 1:
-            task = asyncio.current_task(self._loop)
-            assert task is not None  # noqa: S101 - a coroutine that runs has a task
-            return [await execute(assignments[0], moment.due[0].target, task, self._deadlines)]
-        return await self._execute_together(moment, assignments)
-
-    async def _execute_together(self, moment: _Moment, assignments: Sequence[Assignment]) -> list[Outcome]:
+    async def _execute_together(self, moment: _Moment) -> list[Outcome]:
         async def attempt(assignment: Assignment, target: Target) -> Outcome:
             task = asyncio.current_task()
-            assert task is not None  # noqa: S101 - as above
+            assert task is not None  # noqa: S101 - a coroutine that runs has a task
             return await execute(assignment, target, task, self._deadlines)
 
-        together = list(zip(assignments, moment.due, strict=True))
+        together = list(zip(moment.assignments, moment.due, strict=True))
         tasks: dict[TaskId, asyncio.Task[Outcome]] = {}
         async with asyncio.TaskGroup() as group:
             for each, one in sorted(together, key=lambda pair: -pair[0].lease.priority):  # as a claim gives them
                 tasks[one.task.id] = group.create_task(attempt(each, one.target), context=self._context.copy())
         return [tasks[one.task.id].result() for one in moment.due]
 
-    def _answer(self, moment: _Moment, outcomes: Sequence[Outcome]) -> None:
-        for future, outcome in zip(moment.futures or (), outcomes, strict=bool(moment.futures)):
-            if not future.done():
-                future.set_result(outcome)
-
     # Writing
 
-    def _note(self, moment: _Moment, assignments: Sequence[Assignment], outcomes: Sequence[Outcome]) -> None:
+    def _note(self, moment: _Moment, outcomes: Sequence[Outcome]) -> None:
         """As the transitions would have written it; `_write_all` does."""
         at, end, first, pairs = moment.at, self._clock.now(), moment.ids.stop - _OTHER_IDS, []
-        for one, task, each, outcome in zip(moment.due, moment.following, assignments, outcomes, strict=True):
+        for one, task, each, outcome in zip(moment.due, moment.following, moment.assignments, outcomes, strict=True):
             one.task = task
             self._moved[task.id] = one
             lease = each.lease
@@ -315,6 +375,13 @@ class FastPath:
             (first + 2, end, "run.succeeded", event_facts(pairs, _STATUS)),
         )
         self._figures_ids.append(first + 3)
+
+    async def _write_first(self) -> None:
+        """A handler in a thread may ask from an event loop of its own; what is under way is this loop's."""
+        if asyncio.get_running_loop() is self._loop:
+            await self._write_all()
+        else:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._write_all(), self._loop))
 
     async def _write_all(self) -> None:
         """Before any other transaction: what has ended, then the plan and the claim of what is under way."""
@@ -351,6 +418,16 @@ class FastPath:
 
 _Due = tuple[int, TaskId, _Plain]
 """When it is due next; the planner takes those of one moment in the order of their ids."""
+
+
+def _is_for_thread(line: Sequence[_Due]) -> bool:
+    """Whether what is due first is a plain function, alone at its moment."""
+    return (
+        len(line) > 0
+        and line[0][2].handler is not None
+        and not (len(line) > 1 and line[1][0] == line[0][0])
+        and not (len(line) > 2 and line[2][0] == line[0][0])
+    )
 
 
 def _fact(row: tuple[Any, ...]) -> Fact:

@@ -30,8 +30,8 @@ from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
 from noonbell.targets.http import template
 from noonbell.targets.jobs.handler import Handlers
-from noonbell.targets.jobs.target import JobTarget
 from noonbell.testing.fast_path import Begun, BegunElsewhere, FastPath
+from noonbell.testing.thread_runs import TrialJobs
 
 if TYPE_CHECKING:
     from noonbell.app import App, Flow, Job
@@ -93,10 +93,11 @@ class Trial:
     ) -> None:
         self.clock, self.store, self.services = clock, store, services
         tasks, abandoned = TaskCache(store), AbandonedThreads()
-        self._jobs = JobTarget(handlers, store, abandoned=abandoned)
+        self._jobs = TrialJobs(handlers, store, abandoned)
         calls = [exec_type for kind in OWN_QUEUES.values() for exec_type in kind.exec_types]
-        quick: dict[ExecType, Target] = {ExecType.JOB: self._jobs, **dict.fromkeys(calls, _Http(http))}
+        called = dict.fromkeys(calls, _Http(http))
         begun: Begun = {}
+        quick: dict[ExecType, Target] = {ExecType.JOB: self._jobs, **called}
         targets: dict[ExecType, Target] = {kind: BegunElsewhere(target, begun) for kind, target in quick.items()}
         targets[ExecType.COMMAND] = _NoCommands()
 
@@ -115,7 +116,7 @@ class Trial:
 
         # Commands are claimed only by workers that name them.
         self._workers = [worker("trial"), worker("trial-commands", (COMMAND_TYPE,))]
-        self._fast = FastPath(clock, store, self._workers[0], quick, begun) if fast else None
+        self._fast = FastPath(clock, store, self._workers[0], self._jobs, called, begun) if fast else None
         self._next_slot_at: int | None = None
         self._next_delayed_at: int | None = None
         self._standing: Standing = []

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
+import sys
+import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -33,9 +36,9 @@ RANDOM = {"uid", "idempotency_key", "token"}
 
 
 def rows_of(running: Trial) -> dict[str, list[dict[str, Any]]]:
-    """Every table, with ids of runs in place of which run it is."""
+    """Every table, with which run it is in place of ids of runs. Threads publish in any order: what a run returned tells them apart."""
     database = running.store._connection._db
-    cursor = database.execute("select id from runs order by id")
+    cursor = database.execute("select id from runs order by task_id, scheduled_time, result, id")
     numbers = {row[0]: f"run {number}" for number, row in enumerate(cursor, 1)}
     found = {}
     for (table,) in database.execute("select name from sqlite_master where type = 'table' order by name").fetchall():
@@ -76,16 +79,60 @@ def _numbered(value: Any, numbers: dict[int, str]) -> Any:
 
 # What a handler does at each call
 
-DEEDS = ("nothing", "return", "wait", "log", "fail", "give up", "publish", "look", "set a variable", "start a task")
+DEEDS = (
+    *("nothing", "return", "wait", "log", "fail", "give up", "publish", "look", "set a variable", "start a task"),
+    *("exit", "run a loop", "report", "extend", "be slow"),
+)
 variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
 
 
-def app_of(plans: list[dict[str, Any]], seen: list[Any], services: list[Services]) -> App:
+def app_of(
+    plans: list[dict[str, Any]], seen: list[Any], services: list[Services], times: list[Callable[[], datetime]]
+) -> App:
+    """Within an event loop. `services` and `times` are filled when the trial has begun: what it has, and what it says the time is."""
     app, started = App(), set()
 
     @app.job
-    async def published(of: str, number: int) -> None:
+    async def published(of: str, number: int) -> list[Any]:
         seen.append(("published", of, number))
+        return [of, number]
+
+    def add_plain(name: str, options: dict[str, Any], deeds: list[str]) -> None:
+        calls, loop = 0, asyncio.get_running_loop()
+
+        def handler(ctx: Context) -> Any:
+            nonlocal calls
+            deed, calls = deeds[calls % len(deeds)], calls + 1
+            seen.append((name, ctx.scheduled_time, ctx.attempt, ctx.previous_scheduled_time, variable.get()))
+            return do_plain(deed, ctx, name, calls, loop)
+
+        handler.__name__ = handler.__qualname__ = name
+        app.job(**options)(handler)
+
+    def do_plain(deed: str, ctx: Context, name: str, number: int, loop: asyncio.AbstractEventLoop) -> Any:
+        match deed:
+            case "publish":
+                published.publish_sync(of=name, number=number)
+            case "look":
+                looked = asyncio.run_coroutine_threadsafe(services[0].runs.get(ctx.run_id), loop)
+                seen.append(("found", looked.result(10).status))
+            case "start a task":
+                loop.call_soon_threadsafe(lambda: seen.append(("started", name, number, times[0]())))
+            case "run a loop":
+                return asyncio.run(anything())
+            case "report":
+                ctx.progress(1, 2)
+            case "extend":
+                seen.append(("extended", bool(ctx.extend(60))))
+            case "be slow":
+                time.sleep(0.002)
+            case _:
+                return do_either(deed, ctx, number)
+        return None
+
+    async def anything() -> str:
+        await asyncio.sleep(0)
+        return "anything"
 
     def add(name: str, options: dict[str, Any], deeds: list[str]) -> None:
         calls = 0
@@ -100,40 +147,58 @@ def app_of(plans: list[dict[str, Any]], seen: list[Any], services: list[Services
         app.job(**options)(handler)
 
     async def later(name: str, number: int) -> None:
-        seen.append(("started", name, number))
+        seen.append(("started", name, number, times[0]()))
 
     async def do(deed: str, ctx: Context, name: str, number: int) -> Any:
         match deed:
-            case "return":
-                return {"number": number}
             case "wait":
                 await asyncio.sleep(0)
+            case "publish":
+                await published.publish(of=name, number=number)
+            case "look":
+                seen.append(("found", (await services[0].runs.get(ctx.run_id)).status))
+            case "start a task":
+                started.add(asyncio.get_running_loop().create_task(later(name, number)))
+            case "report":
+                await ctx.progress(1, 2)
+            case "extend":
+                seen.append(("extended", await ctx.extend(60)))
+            case _:
+                return do_either(deed, ctx, number)
+        return None
+
+    def do_either(deed: str, ctx: Context, number: int) -> Any:
+        match deed:
+            case "return":
+                return {"number": number}
             case "log":
                 ctx.log("here")
             case "fail":
                 raise ValueError("not today")
             case "give up":
                 raise Fail("never", code=number)
-            case "publish":
-                await published.publish(of=name, number=number)
-            case "look":
-                seen.append(("found", (await services[0].runs.get(ctx.run_id)).status))
             case "set a variable":
                 variable.set(number)
-            case "start a task":
-                started.add(asyncio.get_running_loop().create_task(later(name, number)))
+            case "exit":
+                sys.exit(3)
         return None
 
     for number, plan in enumerate(plans):
-        add(f"job{number}", plan["options"], plan["deeds"])
+        (add_plain if plan["plain"] else add)(f"job{number}", plan["options"], plan["deeds"])
     return app
+
+
+async def declare(plans: list[dict[str, Any]]) -> None:
+    app_of(plans, [], [], [])
 
 
 async def account_of(plans: list[dict[str, Any]], spans: list[int], *, fast: bool) -> dict[str, Any]:
     seen: list[Any] = []
     services: list[Services] = []
-    async with trial(app_of(plans, seen, services), at=NOON, fast=fast) as running:
+    times: list[Callable[[], datetime]] = []
+    async with trial(app_of(plans, seen, services, times), at=NOON, fast=fast) as running:
         services.append(running.services)
+        times.append(lambda: running.now)
         for seconds in spans:
             await running.advance(seconds)
         found: dict[str, Any] = rows_of(running)
@@ -174,9 +239,10 @@ extras = st.one_of(
     ),
 )
 plans_of = st.builds(
-    lambda schedule, extra, deeds: {"options": schedule | extra, "deeds": deeds},
+    lambda schedule, extra, plain, deeds: {"options": schedule | extra, "plain": plain, "deeds": deeds},
     schedules,
     extras,
+    st.booleans(),
     st.lists(st.sampled_from(DEEDS), min_size=1, max_size=4),
 )
 
@@ -187,19 +253,20 @@ OF_A_FAILURE = {"schedule": {"type": "interval", "every": 3, "unit": "second", "
 @pytest.mark.longer
 @example(
     plans=[
-        {"options": {"every": "1s"}, "deeds": ["publish"]},
-        {"options": OF_A_FAILURE | {"failure_action": "SKIP"}, "deeds": ["give up"]},
+        {"options": {"every": "1s"}, "plain": False, "deeds": ["publish"]},
+        {"options": OF_A_FAILURE | {"failure_action": "SKIP"}, "plain": False, "deeds": ["give up"]},
     ],
     spans=[6],
 )
-@example(
-    plans=[{"options": {"every": "1s"}, "deeds": ["nothing"]}], spans=[20, 40]
-)  # the last run ends with the stretch
+@example(  # the last run ends with the stretch
+    plans=[{"options": {"every": "1s"}, "plain": False, "deeds": ["nothing"]}], spans=[20, 40]
+)
+@example(plans=[{"options": {"every": "1s"}, "plain": True, "deeds": [*DEEDS, *["nothing"] * 20]}], spans=[20, 60])
 @given(plans=st.lists(plans_of, min_size=1, max_size=4), spans=st.lists(st.integers(1, 40), min_size=1, max_size=3))
 @hypothesis_settings(max_examples=size(15, 150), deadline=None)
 def test_the_fast_path_leaves_what_the_transitions_leave(plans: list[dict[str, Any]], spans: list[int]) -> None:
     try:
-        app_of(plans, [], [])
+        asyncio.run(declare(plans))
     except InvalidArgument:
         reject()  # a pair that contradict each other
     fast = asyncio.run(account_of(plans, spans, fast=True))

@@ -437,11 +437,11 @@ class Threads:
             except BaseException as caught:  # a thread has no caller to raise it to
                 value, error = None, caught
             try:
-                loop.call_soon_threadsafe(_answer, future, value, error)
+                loop.call_soon_threadsafe(answer, future, value, error)
             except RuntimeError:
                 return  # the loop has closed: no caller waits
 
-        self._put(work)
+        self.put(work)
         return future
 
     def close(self) -> None:
@@ -450,7 +450,7 @@ class Threads:
             for _ in range(self._count):
                 self._work.put(None)
 
-    def _put(self, work: Work) -> None:
+    def put(self, work: Work) -> None:
         with self._lock:
             is_served = self._free > 0
             if is_served:
@@ -481,7 +481,7 @@ class Threads:
             return self._work.get()  # a caller counted on this thread at this very moment
 
 
-def _answer(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+def answer(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
     if future.done():
         return
     if isinstance(error, StopIteration):  # a future cannot carry one

@@ -33,12 +33,13 @@ class JobTarget:
         abandoned: AbandonedThreads | None = None,
         location: str | None = None,
         sandboxes: Sandboxes | None = None,
+        threads: Threads | None = None,
     ) -> None:
         """`abandoned` is shared with the worker, so that it counts them. `location` is for handlers that name none."""
         self._handlers, self._abandoned, self._location = handlers, abandoned or AbandonedThreads(), location
         self._scribe, self._threads, self._sandboxes = (
             ReportWriter(store),
-            Threads(),
+            threads or Threads(),
             sandboxes or Sandboxes(),
         )
         self._deadlines = Deadlines()
@@ -118,7 +119,7 @@ class JobTarget:
     async def _in_thread(
         self, handler: Handler, assignment: Assignment, arguments: Any, words: AttemptReports
     ) -> Outcome:
-        future = self._threads.call(_called, handler, Context(assignment, words, handler.resources), arguments)
+        future = self._threads.call(called, handler, Context(assignment, words, handler.resources), arguments)
         try:
             # Shielded: it is what tells when the thread is free, also after the attempt was canceled.
             ended: Outcome = await asyncio.shield(future)
@@ -149,7 +150,7 @@ class JobTarget:
                 task.uncancel()
 
 
-def _called(handler: Handler, context: Context, arguments: Any) -> Outcome:
+def called(handler: Handler, context: Context, arguments: Any) -> Outcome:
     """In the thread, the making of the outcome included: a large result must not stop the loop."""
     try:
         return outcome.returned(handler.call(context, arguments))
