@@ -43,7 +43,7 @@ from noonbell.stores.sql.rows import Known, TaskView, known_tasks
 from noonbell.stores.sql.statement import Fetch, InsertMany, UpdateMany, Work
 from noonbell.stores.sqlite import MemoryStore
 from noonbell.targets.jobs.handler import Handler
-from noonbell.testing.thread_runs import Stretch, TrialJobs, has_work
+from noonbell.testing.thread_runs import Handover, TrialJobs, has_work
 from noonbell.when.schedule import Schedule
 
 _AT_REST = Facts()
@@ -270,7 +270,7 @@ class FastPath:
 
     async def _in_thread(self, line: list[_Due], end: int) -> _Moment | None:
         """Carry out what is due first, and what follows it as long as it is for a thread too; the last moment of that."""
-        stretch, done = Stretch(self._loop), list[_Moment]()
+        stretch, done = Handover(self._loop), list[_Moment]()
         stretch.carry_out(self._jobs.threads, lambda: self._call_in_turn(stretch, done, line, end))
         if stretch.call is not None:
             (moment,) = done
@@ -283,7 +283,7 @@ class FastPath:
             await self._let_others_go_on()
         return done[0] if done else None
 
-    def _call_in_turn(self, stretch: Stretch, done: list[_Moment], line: list[_Due], end: int) -> None:
+    def _call_in_turn(self, stretch: Handover, done: list[_Moment], line: list[_Due], end: int) -> None:
         """In the thread."""
         until = time.monotonic() + _TURN
         while _is_for_thread(line) and line[0][0] <= end:

@@ -37,7 +37,7 @@ def has_work(loop: asyncio.AbstractEventLoop) -> bool:
     return bool(getattr(loop, "_ready", True))
 
 
-class Call:
+class BegunCall:
     """One run of a plain function, called outside of the loop. As a target, it is the rest of that attempt."""
 
     __slots__ = ("_jobs", "assignment", "began_at", "error", "future", "handler", "words")
@@ -79,9 +79,9 @@ class Call:
 
 class TrialThreads(Threads):
     def call(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-        """Of a `Call` in place of a handler's arguments: it was called before."""
+        """Of a `BegunCall` in place of a handler's arguments: it was called before."""
         begun = arguments[-1]
-        return begun.future if isinstance(begun, Call) and begun.future else super().call(function, *arguments)
+        return begun.future if isinstance(begun, BegunCall) and begun.future else super().call(function, *arguments)
 
 
 class TrialJobs(JobTarget):
@@ -96,10 +96,10 @@ class TrialJobs(JobTarget):
         handler = self._handlers.get(job_type)
         return handler if handler is not None and handler.kind is HandlerKind.THREAD else None
 
-    def call_of(self, handler: Handler, assignment: Assignment, loop: asyncio.AbstractEventLoop) -> Call:
-        return Call(self, handler, assignment, ThreadReports(self._scribe, assignment.lease, loop))
+    def call_of(self, handler: Handler, assignment: Assignment, loop: asyncio.AbstractEventLoop) -> BegunCall:
+        return BegunCall(self, handler, assignment, ThreadReports(self._scribe, assignment.lease, loop))
 
-    async def finish(self, call: Call) -> Outcome:
+    async def finish(self, call: BegunCall) -> Outcome:
         """As `execute`, from where the handler is called."""
         words = call.words
         ended = await self._in_time(call.handler, call.assignment, call, words)
@@ -110,7 +110,7 @@ class TrialJobs(JobTarget):
         return ended
 
 
-class Stretch:
+class Handover:
     """The handover between the loop, which stands still, and the thread that carries out one run after another."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -119,14 +119,14 @@ class Stretch:
         """Who holds the baton may touch what the fast path knows: the thread, except while a handler runs."""
         self._is_over = False
         self._error: BaseException | None = None
-        self.call: Call | None = None
+        self.call: BegunCall | None = None
         """Under way, or not simply ended: the loop waits for the rest of it."""
 
     def carry_out(self, threads: Threads, work: Callable[[], None]) -> None:
         """Blocks the loop until the thread has ended its work, or the loop has taken over the call that is under way."""
         self._done.acquire()
         threads.put(lambda: self._go(work))
-        seen: Call | None = None
+        seen: BegunCall | None = None
         try:
             while not self._done.acquire(timeout=_LOOK):
                 with self._baton:
@@ -141,7 +141,7 @@ class Stretch:
         if self._error is not None:
             raise self._error
 
-    def run(self, call: Call) -> Outcome | None:
+    def run(self, call: BegunCall) -> Outcome | None:
         """In the thread. None: the loop finishes it."""
         self.call = call
         self._baton.release()

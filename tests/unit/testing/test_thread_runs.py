@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from noonbell import App, Context
+from noonbell.clock import ManualClock, from_datetime
 from noonbell.model.run import RunStatus
 from noonbell.service import Services
 from noonbell.service.runs import LogList
@@ -217,6 +218,23 @@ async def test_it_looks_from_an_event_loop_of_its_own(fast: bool):
         await running.advance(10)
         assert [run.status for run in await running.runs(looks)] == [RunStatus.SUCCESS] * 5
     assert found == [RunStatus.RUNNING] * 5
+
+
+async def test_time_that_it_lets_pass_has_passed(fast: bool):
+    app, seen = App(), []
+    clocks: list[ManualClock] = []
+
+    @app.job(every="2s", misfire_policy="SKIP", misfire_grace_seconds=0)
+    def lasts(ctx: Context) -> None:
+        seen.append(ctx.scheduled_time)
+        clocks[0].advance(5)
+
+    async with trial(app, at=NOON, fast=fast) as running:
+        clocks.append(running.clock)
+        await running.advance(20)
+        ends = [run.end_time for run in await running.runs(lasts) if run.status is RunStatus.SUCCESS]
+    assert seen == [NOON + timedelta(seconds=2 + 6 * number) for number in range(len(seen))]
+    assert ends == [from_datetime(moment + timedelta(seconds=5)) for moment in seen]
 
 
 async def test_functions_of_one_moment_meet(fast: bool):
