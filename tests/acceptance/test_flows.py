@@ -145,7 +145,7 @@ def test_a_load_that_fails_calls_the_page_and_a_retry_starts_there(scene: Scene)
     assert [graph[name]["copied_from"] for name in ("extract", "parts", "load")] == [run_id, run_id, None]
     assert scene.calls("/extract") == 1
     refused = scene.node.ask("POST", f"/runs/{run_id}/retry", {"from_step": "lode"}, expect=400)
-    assert "there are extract, parts, load, page" in refused["details"]["from_step"]
+    assert "expected one of extract, parts, load, page" in refused["details"]["from_step"]
     assert "kept from run" in scene.command("run", "graph", str(again))
 
 

@@ -93,8 +93,8 @@ def wrong_ticks(reading: Reading) -> list[str]:
     found = []
     for milliseconds, text in reading.ticks:
         local = datetime.fromtimestamp(round(milliseconds / 60_000) * 60, TOKYO)
-        near = {f"{datetime.fromtimestamp(local.timestamp() + off * 60, TOKYO):%H:%M %m-%d}" for off in range(-6, 7)}
-        if not any(text in moment.split() for moment in near):
+        near = [datetime.fromtimestamp(local.timestamp() + off * 60, TOKYO) for off in range(-6, 7)]
+        if text not in {said for each in near for said in (f"{each:%H:%M}", f"{each.day} {each:%b}")}:
             found.append(f"{text!r} stands at {local}")
     return found
 

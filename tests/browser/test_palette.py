@@ -50,7 +50,7 @@ async def test_a_task_is_run_paused_and_resumed_from_any_page(node, target, open
     await opened(page, "run palette-a")
     await offered(page, name="Run now: palette-acts").click()
     await expect(page.locator(".toast")).to_contain_text("palette-acts started")
-    for verb, said, status in (("pause", "paused", "DISABLED"), ("resume", "enabled", "ENABLED")):
+    for verb, said, status in (("pause", "paused", "DISABLED"), ("resume", "resumed", "ENABLED")):
         await opened(page, f"{verb} palette-a")
         await expect(offered(page).first).to_contain_text("palette-acts")
         await page.keyboard.press("Enter")

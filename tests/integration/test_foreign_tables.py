@@ -173,7 +173,7 @@ def test_the_doctor_and_the_audit_say_it_and_write_nothing(database: Database, n
     before = database.dump()
     code, out, _ = noonbell("doctor", "--store", database.url)
     assert code == 1
-    assert "holds a table tasks that Noonbell did not make" in out
+    assert "holds a table tasks that Noonbell did not create" in out
     is_refused(noonbell("audit", "-q", "--store", database.url), "tasks")
     code, _, err = noonbell("migrate", "--status", "--store", database.url)
     assert (code, "tasks" in err) == (1, True)

@@ -299,7 +299,7 @@ def test_the_command_makes_keys_and_rotates(tmp_path, sqlite_url, capsys, monkey
     config.write_text(f"store: {{url: '{sqlite_url}'}}\nsecrets: {{key_file: '{keys(tmp_path / 'keys', line)}'}}\n")
     with contextlib.suppress(SystemExit):
         main(["secrets", "rotate", "--config", str(config)])
-    assert "sealed with key k1: 0 tasks" in capsys.readouterr().err
+    assert "encrypted with key k1: 0 tasks" in capsys.readouterr().err
     with pytest.raises(SystemExit) as caught:
         main(["secrets", "rotate", "--store", sqlite_url])
     assert caught.value.code != 0

@@ -74,8 +74,8 @@ LOOKED_AT: Final = 50_000
 """Runs that are looked at for one page of them, at most."""
 SEARCHED: Final = 20_000
 """The same where each of them is searched for a text."""
-COUNTED: Final = 1_000
-"""How far the runs of a list are counted, so that a page costs the same whatever the history. Who wants more goes by cursor."""
+COUNTED: Final = 10_000
+"""How far the runs of a list are counted: who wants more of a list than that goes by cursor."""
 
 _TASK_ORDERS: Final = (
     *("id", "-id", "name", "-name", "created_at", "-created_at", "updated_at", "-updated_at"),

@@ -101,10 +101,14 @@ _IN_WORDS: Final = frozenset({"what", "problem", "first", "second", "field", "no
 
 def recognized(text: str, templates: Iterable[str]) -> str:
     """A text that was kept as plain English, as the Sentence that it was; itself where no template fits."""
-    for template in templates:
+    for template in templates if len(text) <= _LONGEST else ():
         if found := _pattern(template).fullmatch(text):
             return Sentence(template, **found.groupdict())
     return text
+
+
+_LONGEST: Final = 2_000
+"""A template with two placeholders takes time that grows with the square of the text."""
 
 
 @cache

@@ -54,6 +54,8 @@ _INDEXED: Final = frozenset({"status", "task", "label", "from", "to", "parent_id
 _SAMPLE: Final = 5
 _COUNTED: Final = 100
 """How far the rows without one of the filters are counted: a store may hold millions."""
+_TOTAL: Final = 1_000
+"""How far the runs of a list are counted for its heading, so that a page costs the same whatever the history."""
 
 
 async def show_runs(ctx: PageContext) -> Response:
@@ -95,7 +97,7 @@ def _counting(query: RunQuery, filters: lists.Filters) -> RunQuery:
     """With how many there are, as far as it is worth counting; not where no index leads to them, and only on the first page."""
     if "cursor" in filters.query or set(filters.active) - _INDEXED:
         return query
-    return msgspec.structs.replace(query, cursor=None)
+    return msgspec.structs.replace(query, cursor=None, count_to=_TOTAL)
 
 
 async def read(ctx: PageContext, orders: Sequence[str] = lists.RUN_ORDERS) -> tuple[lists.Filters, RunQuery | None]:

@@ -299,4 +299,4 @@ async def test_explain_says_who_paused_it_why_until_when_and_that_it_was_resumed
     assert "the vendor is down" in then["message"]
     assert "It was paused until 2026-01-01 10:01:00+00:00, when it resumed automatically." in then["message"]
     assert (await explain.of_task(task, at(60)))["cause"] == "no_worker"
-    assert "它被暂停至" in (await explain.of_task(task, at(30), "zh"))["message"]
+    assert "任务被暂停至" in (await explain.of_task(task, at(30), "zh"))["message"]

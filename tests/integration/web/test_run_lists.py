@@ -15,8 +15,7 @@ from click.testing import CliRunner
 
 from integration.web.asking import get, post, status_of
 from noonbell.cli.root import root
-from noonbell.service import filters
-from noonbell.web import lists
+from noonbell.web import lists, run_list
 
 
 async def invoices(api) -> tuple[int, list[int]]:
@@ -104,7 +103,7 @@ async def test_a_list_says_how_many_runs_there_are_and_a_bulk_change_repeats_its
     assert count.format(3) in await get(api, f"/runs?task={task}")
     assert count.format(1) in await get(api, f"/runs?task={task}&status=CANCELED")
     assert count.format("") in await get(api, "/runs?search=invoices"), "no index leads there"
-    monkeypatch.setattr(filters, "COUNTED", 2)
+    monkeypatch.setattr(run_list, "_TOTAL", 2)
     monkeypatch.setattr(lists, "PAGE_SIZE", 1)
     assert count.format("2+") in await get(api, f"/runs?task={task}")
     page = await get(api, f"/runs/bulk?act=retry&task={task}&status=CANCELED")

@@ -101,7 +101,7 @@ def _task(
     timer = unit.get("Timer", {})
     started = _last(timer, "Unit") or f"{file.removesuffix('.timer')}.service"
     if started not in services:
-        template = re.sub(r"@.*(?=\.service$)", "@", started)
+        template = f"{started.partition('@')[0]}@.service"
         if template not in services:
             raise Refused(f"starts {started}, which is not beside it")
         started = template
