@@ -313,7 +313,8 @@ def test_the_examples_in_other_languages_carry_out_runs_and_stop_when_asked(
     assert (found[0]["result"], "division by zero" in found[1]["error_message"]) == (0.5, True)
     long = ended(node, trigger(node, sleep, payload={"seconds": 2.5}))
     assert (long["status"], long["attempt"], long["result"]) == ("SUCCESS", 1, {"slept": True}), "it outlasts its lease"
-    seconds = int(f"600{os.getpid()}")  # so that no other process of this machine is taken for it
+    # So that no other process of this machine is taken for it, and below the 24 days that a timer of Node can wait.
+    seconds = 600_000 + os.getpid() % 1_000_000
     endless = trigger(node, sleep, payload={"seconds": seconds})
     until(lambda: run_of(node, endless)["status"] == "RUNNING", "the start of the long run")
     if built is shell_worker:
