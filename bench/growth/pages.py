@@ -19,15 +19,14 @@ ALONG: Final = (
     *("/queues", "/queues/default", "/queues/default/redrive", "/workers", "/runs", "/runs?status=FAILED"),
     *("/runs?task={often}", "/runs?task={rare}", "/runs?queue=default", "/runs/bulk?act=retry"),
     *("/api/v1/runs", "/api/v1/runs?status=FAILED", "/api/v1/runs?queue=default", "/api/v1/runs/{run}"),
-    *("/api/v1/tasks/{often}/runs", "/api/v1/stats"),
+    *("/api/v1/tasks/{often}/runs", "/api/v1/tasks/{rare}/runs", "/api/v1/stats"),
 )
 """An index leads to what they show, or most runs are what they show."""
 LOOKING: Final = (
     *("/runs?key=nobody", "/runs?search=nobody", "/api/v1/runs?key=nobody", "/queues/nobody/clean?days=0"),
     *("/runs?task={often}&status=FAILED", "/runs?task={rare}&status=FAILED", "/tasks/{rare}/runs?show=failed"),
-    "/api/v1/tasks/{rare}/runs",
 )
-"""They look at runs one by one, or count them to 10,000."""
+"""They look at runs one by one."""
 
 
 class Counting(PostgresStore):
