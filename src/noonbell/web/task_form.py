@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -182,29 +183,26 @@ _SHOWN_FOR: Final = {
     **{box.name: box.shown_for for box in TARGET_BOXES},
 }
 """Fields that the form shows only for some kinds of target."""
-AFTER: Final = "after_"
-"""Before the names of the boxes of `after`: one for each of its fields."""
-AFTER_BOXES: Final = tuple(f"{AFTER}{name}" for name in table(After))
-DST: Final = "dst_"
-"""Before the names of the boxes of `dst`: one for each of its fields."""
-DST_BOXES: Final = tuple(f"{DST}{name}" for name in table(ClockChanges))
-CALENDAR: Final = "calendar_"
-"""Before the names of the boxes of `calendar`: one for each of its fields."""
-CALENDAR_BOXES: Final = tuple(f"{CALENDAR}{name}" for name in table(TaskCalendar))
-GROUPS: Final[dict[str, type[msgspec.Struct]]] = {"rate_limit": RateLimit, "fanout": Fanout, "circuit": Circuit}
-"""Fields of a task that have a box for each of their own fields: `rate_limit_max`. All empty: the task has none, or the
-usual one.
-"""
+_FIGURES: Final[dict[str, type[msgspec.Struct]]] = {"rate_limit": RateLimit, "fanout": Fanout, "circuit": Circuit}
+"""Groups with boxes for figures. All empty: the task has none, or the usual one."""
+GROUPS: Final = {"dst": ClockChanges, "calendar": TaskCalendar, "after": After, **_FIGURES}
+"""Fields of a task that have a box for each of their own fields: `rate_limit_max`."""
 GROUP_BOXES: Final = {group: tuple(f"{group}_{name}" for name in table(struct)) for group, struct in GROUPS.items()}
 LISTS: Final = ("schedules", "exclude")
 """Boxes with a schedule on each line: a cron expression, or the JSON of any kind."""
 _MARKS: Final = {"labels": "=", "headers": ": ", "env": "="}
 _RETRY: Final = ("max_retries", "initial_delay", "strategy")
-_ELSEWHERE: Final = ("schedule", *LISTS, "dst", "calendar", "after", "exec_type", "managed_by", "retry_policy", *GROUPS)
+_ELSEWHERE: Final = ("schedule", *LISTS, "exec_type", "managed_by", "retry_policy", *GROUPS)
 """Fields of a task that are looked after one by one."""
 _IN_FORM: Final = frozenset({*_BOXES, *(box.name for box in TARGET_BOXES), *_ELSEWHERE} - {"retry_policy"})
-_GROUPED: Final = (*DST_BOXES, *CALENDAR_BOXES, *AFTER_BOXES, *(box for boxes in GROUP_BOXES.values() for box in boxes))
-NAMES: Final = (_IN_FORM - {*_ELSEWHERE}) | {*_RETRY, *SCHEDULE, *LISTS, *_GROUPED, "when", "rest"}
+_SAID_BY: Final = {
+    "schedule": ("when", *SCHEDULE),
+    "schedules": ("when", "schedules"),
+    "exclude": ("exclude",),
+    **GROUP_BOXES,
+}
+"""The boxes of each field of a task that has several, or another name in the form."""
+NAMES: Final = (_IN_FORM - {*_ELSEWHERE}) | {*_RETRY, *chain(*_SAID_BY.values()), "rest"}
 """Fields that the form has a box for, and that a problem can be shown at."""
 _ON_TOP: Final = (
     "",
@@ -220,7 +218,7 @@ _ON_TOP: Final = (
 _AT_THE_END: Final = (*_RETRY, "failure_action")
 _SCHEDULED: Final = (
     *("when", *SCHEDULE, "timezone", "jitter_seconds", "start_at", "end_at"),
-    *(*CALENDAR_BOXES, *AFTER_BOXES),
+    *(*GROUP_BOXES["calendar"], *GROUP_BOXES["after"]),
 )
 _ONES: Final = ("queue", "steps", "payload", *(box.name for box in TARGET_BOXES), "description", "labels")
 ORDER: Final = (
@@ -236,11 +234,11 @@ _DEFAULTED: Final = tuple(name for name in _BOXES if isinstance(table(TaskSpec)[
 EMPTY: Final[dict[str, str]] = {
     **{box.name: box.initial for box in (*SCHEDULE_BOXES, *TARGET_BOXES)},
     **{
-        f"{prefix}{name}": "" if field.is_required else _text(field.default)
-        for prefix, struct in ((AFTER, After), (CALENDAR, TaskCalendar))
-        for name, field in table(struct).items()
+        f"{group}_{name}": "" if field.is_required else _text(field.default)
+        for group in ("after", "calendar")
+        for name, field in table(GROUPS[group]).items()
     },
-    **dict.fromkeys((*LISTS, *DST_BOXES, *(box for boxes in GROUP_BOXES.values() for box in boxes)), ""),
+    **dict.fromkeys((*LISTS, *chain(*(GROUP_BOXES[group] for group in ("dst", *_FIGURES)))), ""),
     "kind": "http",
     "when": "cron",
     **{name: _text(table(TaskSpec)[name].default) for name in _DEFAULTED},
@@ -285,13 +283,8 @@ def fields_of(task: Mapping[str, Any], dialect: str = EMPTY["dialect"]) -> dict[
         "version": str(task["version"]),
         "rest": rest_of(task),
     }
-    fields |= {
-        **_when_fields(task),
-        **_calendar_fields(task["calendar"]),
-        **_after_fields(task["after"]),
-        **_group_fields(task),
-    }
-    return {**EMPTY, "dialect": dialect, **fields}
+    said = {**_schedule_fields(task["schedule"]), **_list_fields(task), **_group_fields(task)}
+    return {**EMPTY, "dialect": dialect, **fields, **said}
 
 
 def _limit_text(limit: int | None, exec_type: str) -> str:
@@ -337,7 +330,7 @@ def _has_field(name: str, kind: str) -> bool:
 
 def is_finer(fields: Mapping[str, str]) -> bool:
     """Whether the schedule has something that most do without."""
-    named = ("start_at", "end_at", "jitter_seconds", "exclude", f"{CALENDAR}name", *DST_BOXES)
+    named = ("start_at", "end_at", "jitter_seconds", "exclude", "calendar_name", *GROUP_BOXES["dst"])
     limited = any(fields.get(name, "") not in ("", "0") for name in named)
     return limited or any(box.is_finer and fields.get(box.name, "") not in ("", box.initial) for box in SCHEDULE_BOXES)
 
@@ -367,12 +360,10 @@ def list_of(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _when_fields(task: Mapping[str, Any]) -> dict[str, str]:
-    """All that says when a task has slots."""
-    said = _schedule_fields(task["schedule"]) | ({"when": SEVERAL} if task["schedules"] else {})
-    for name in LISTS:
-        said[name] = "\n".join(_schedule_line(each, task["timezone"]) for each in task[name])
-    return said | {f"{DST}{name}": _text(value) for name, value in (task["dst"] or {}).items()}
+def _list_fields(task: Mapping[str, Any]) -> dict[str, str]:
+    """What the boxes of LISTS say."""
+    said = {name: "\n".join(_schedule_line(each, task["timezone"]) for each in task[name]) for name in LISTS}
+    return said | ({"when": SEVERAL} if task["schedules"] else {})
 
 
 def _schedule_line(schedule: Mapping[str, Any], zone: str) -> str:
@@ -402,7 +393,7 @@ def when_of(fields: Mapping[str, str], old: Mapping[str, Any] | None, problems: 
             given |= {name: listed} if listed else {}
     if fields.get("when") == SEVERAL and "schedules" not in given:
         problems.add("schedules", "is empty; expected a schedule on each line")
-    dst = {name: fields[f"{DST}{name}"] for name in table(ClockChanges) if fields.get(f"{DST}{name}")}
+    dst = {name: fields[f"dst_{name}"] for name in table(ClockChanges) if fields.get(f"dst_{name}")}
     return given | ({"dst": dst} if dst else {})
 
 
@@ -414,15 +405,16 @@ def _schedule_fields(schedule: Mapping[str, Any] | None) -> dict[str, str]:
     return {**said, "when": str(schedule["type"]), "cron_expr": cron_text(schedule)}
 
 
-def _calendar_fields(calendar: Mapping[str, Any] | None) -> dict[str, str]:
-    return {f"{CALENDAR}{name}": _text(value) for name, value in (calendar or {}).items()}
-
-
-def _after_fields(after: Mapping[str, Any] | None) -> dict[str, str]:
-    if after is None:
-        return {}
-    said = {f"{AFTER}{name}": _text(value) for name, value in after.items()}
-    return {**said, f"{AFTER}tasks": "\n".join(_upstream_line(each) for each in after["tasks"])}
+def _group_fields(task: Mapping[str, Any]) -> dict[str, str]:
+    """What differs from a task that says nothing of them: a circuit of the usual figures has empty boxes."""
+    found: dict[str, str] = {}
+    for group, struct in GROUPS.items():
+        value = task[group] or {}
+        is_usual = all(not each.is_required and value.get(name) == each.default for name, each in table(struct).items())
+        found |= {} if is_usual else {f"{group}_{name}": _text(each) for name, each in value.items()}
+    if task["after"] is not None:
+        found["after_tasks"] = "\n".join(_upstream_line(each) for each in task["after"]["tasks"])
+    return found
 
 
 def _upstream_line(upstream: Mapping[str, Any]) -> str:
@@ -467,13 +459,11 @@ def given_of(fields: Mapping[str, str], old: Mapping[str, Any] | None = None) ->
     if "body_template" in given:
         given["body_template"] = fields["body_template"].replace("\r\n", "\n")
     given |= when_of(fields, old, problems)
-    calendar = calendar_of(fields, problems)
-    if calendar is not None:
+    if (calendar := calendar_of(fields, problems)) is not None:
         given["calendar"] = calendar
-    after = after_of(fields, problems)
-    if after is not None:
+    if (after := after_of(fields, problems)) is not None:
         given["after"] = after
-    given |= groups_of(fields)
+    given |= figures_of(fields)
     given["status"] = "ENABLED" if fields.get("enabled") else "DISABLED"
     _read_rest(fields, given, problems)
     _read_retry(fields, given, problems)
@@ -490,10 +480,7 @@ def change_of(fields: Mapping[str, str], old: Mapping[str, Any]) -> dict[str, An
     """
     kind = fields.get("kind") or _kind_of(old)
     # What was not sent is not to be missed: `when` alone may be a schedule whose kind the form does not know.
-    unsent = {name: text for name, text in _when_fields(old).items() if name in (*LISTS, *DST_BOXES)}
-    unsent |= {"when": SEVERAL} if old["schedules"] else {}
-    unsent |= {**_calendar_fields(old["calendar"]), **_after_fields(old["after"]), **_group_fields(old)}
-    given = given_of({**unsent, **fields, "kind": kind}, old["schedule"])
+    given = given_of({**_list_fields(old), **_group_fields(old), **fields, "kind": kind}, old["schedule"])
     if old["exec_type"] != given["exec_type"]:
         return given
     seen = fields_of(old, fields.get("dialect", EMPTY["dialect"]))
@@ -507,19 +494,7 @@ def change_of(fields: Mapping[str, str], old: Mapping[str, Any]) -> dict[str, An
             continue
         if is_same(name) if _has_field(name, kind) else is_same("rest") or (name not in given and old[name] == usual):
             given[name] = old[name]
-    if all(map(is_same, ("when", *SCHEDULE))):
-        given["schedule"] = old["schedule"]
-    if is_same("when") and is_same("schedules"):
-        given["schedules"] = old["schedules"]
-    if is_same("exclude"):
-        given["exclude"] = old["exclude"]
-    if all(map(is_same, DST_BOXES)):
-        given["dst"] = old["dst"]
-    if all(map(is_same, CALENDAR_BOXES)):
-        given["calendar"] = old["calendar"]
-    if all(map(is_same, AFTER_BOXES)):
-        given["after"] = old["after"]
-    given |= {group: old[group] for group, boxes in GROUP_BOXES.items() if all(map(is_same, boxes))}
+    given |= {name: old[name] for name, boxes in _SAID_BY.items() if all(map(is_same, boxes))}
     retry: dict[str, Any] = dict(given.get("retry_policy") or {})
     for name, value in old["retry_policy"].items():
         is_usual = list_of(value) == list_of(plain["retry_policy"][name])
@@ -579,11 +554,11 @@ def lacks_expression(fields: Mapping[str, str]) -> bool:
 
 def calendar_of(fields: Mapping[str, str], problems: Problems) -> dict[str, Any] | None:
     """The calendar that the task keeps to; None where none is chosen."""
-    if not fields.get(f"{CALENDAR}name"):
+    if not fields.get("calendar_name"):
         return None
     found: dict[str, Any] = {}
     for name, field in table(TaskCalendar).items():
-        _read_made(name, field, fields, found, problems, CALENDAR)
+        _read_made(name, field, fields, found, problems, "calendar_")
     return found
 
 
@@ -592,36 +567,25 @@ def quiet_of(fields: Mapping[str, str], problems: Problems) -> Any:
     return read_box(table(TaskSpec)["quiet"], fields.get("quiet", ""), problems) or []
 
 
-def groups_of(fields: Mapping[str, str]) -> dict[str, Any]:
-    """The groups of which a box is filled in."""
-    found = {group: _group_of(group, fields) for group in GROUPS}
-    return {group: value for group, value in found.items() if value}
-
-
-def _group_of(group: str, fields: Mapping[str, str]) -> dict[str, Any]:
-    texts = {name: fields.get(f"{group}_{name}", "").strip() for name in table(GROUPS[group])}
-    return {name: text if name == "key" else number_or_text(text) for name, text in texts.items() if text}
-
-
-def _group_fields(task: Mapping[str, Any]) -> dict[str, str]:
-    """What differs from a task that says nothing of them: a circuit of the usual figures has empty boxes."""
-    found: dict[str, str] = {}
-    for group, struct in GROUPS.items():
-        value = task[group] or {}
-        is_usual = all(not each.is_required and value.get(name) == each.default for name, each in table(struct).items())
-        found |= {} if is_usual else {f"{group}_{name}": _text(each) for name, each in value.items()}
+def figures_of(fields: Mapping[str, str]) -> dict[str, Any]:
+    """The groups of figures of which a box is filled in."""
+    found: dict[str, Any] = {}
+    for group, struct in _FIGURES.items():
+        texts = {name: text for name in table(struct) if (text := fields.get(f"{group}_{name}", "").strip())}
+        if texts:
+            found[group] = {name: text if name == "key" else number_or_text(text) for name, text in texts.items()}
     return found
 
 
 def after_of(fields: Mapping[str, str], problems: Problems) -> dict[str, Any] | None:
     """What the task runs after; None where no task is named."""
-    lines = [line.strip() for line in fields.get(f"{AFTER}tasks", "").splitlines() if line.strip()]
+    lines = [line.strip() for line in fields.get("after_tasks", "").splitlines() if line.strip()]
     if not lines:
         return None
     found: dict[str, Any] = {"tasks": [_read_upstream(line) for line in lines]}
     for name, field in table(After).items():
         if name != "tasks":
-            _read_made(name, field, fields, found, problems, AFTER)
+            _read_made(name, field, fields, found, problems, "after_")
     return found
 
 
@@ -633,7 +597,7 @@ def _read_made(
     problems: Problems,
     prefix: str = "",
 ) -> None:
-    """What a box of SCHEDULE_BOXES, TARGET_BOXES, CALENDAR_BOXES or AFTER_BOXES says. Where nothing is in it and the field
+    """What a box of SCHEDULE_BOXES, TARGET_BOXES, `calendar` or `after` says. Where nothing is in it and the field
     must not be null, `found` keeps what it has.
     """
     text = fields.get(f"{prefix}{_FORM_NAMES.get(name, name)}")
@@ -654,14 +618,6 @@ def problems_of(error: NoonbellError) -> dict[str, str]:
 def _box_of(name: str) -> str:
     if name in ("schedule", "schedule.type"):
         return "when"
-    if name == "after":
-        return f"{AFTER}tasks"
-    if name == "dst" or name.startswith("dst."):
-        return f"{DST}{name.partition('.')[2] or 'gap'}"
-    if name == "calendar" or name.startswith("calendar."):
-        return f"{CALENDAR}{name.partition('.')[2] or 'name'}"
-    if name.startswith("after."):
-        return name.replace("after.", AFTER, 1)
     group, _, inner = name.partition(".")
     if group in GROUPS:
         return f"{group}_{inner}" if inner else GROUP_BOXES[group][0]

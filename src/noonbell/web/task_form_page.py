@@ -23,12 +23,12 @@ from noonbell.fields.problems import Problems
 from noonbell.model.access import Role
 from noonbell.model.account import Activity
 from noonbell.model.alert import Rule, RuleKind
-from noonbell.model.calendar import QuietAction, TaskCalendar
+from noonbell.model.calendar import QuietAction
 from noonbell.model.call import NAMED_TYPES
 from noonbell.model.request import TaskQuery
 from noonbell.model.target_kind import HTTP, MESSAGE_FIELDS, target_kind
 from noonbell.model.task import RetryPolicy, Task, TaskId, TaskSpec, TaskStatus
-from noonbell.model.task_schedule import After, ClockChanges
+from noonbell.model.task_schedule import After
 from noonbell.model.worker import WorkerState
 from noonbell.policy.alerts import concerns
 from noonbell.service.filters import cursor_at
@@ -51,10 +51,9 @@ from noonbell.when.natural_language import from_quartz, propose
 @cache
 def choices() -> dict[str, list[str]]:
     """The words of each field of a task that has some."""
-    after = {f"{task_form.AFTER}{name}": each for name, each in table(After).items()}
-    dst = {f"{task_form.DST}{name}": each for name, each in table(ClockChanges).items()}
-    calendar = {f"{task_form.CALENDAR}{name}": each for name, each in table(TaskCalendar).items()}
-    fields = {**table(RetryPolicy), **table(TaskSpec), **after, **dst, **calendar}
+    groups = task_form.GROUPS.items()
+    grouped = {f"{group}_{name}": each for group, struct in groups for name, each in table(struct).items()}
+    fields = {**table(RetryPolicy), **table(TaskSpec), **grouped}
     return {name: list(each.kind.options) for name, each in fields.items() if isinstance(each.kind, ChoiceKind)}
 
 
@@ -63,7 +62,7 @@ def limits() -> dict[str, dict[str, float]]:
     """By field, the attributes of an input. Of two fields with the same name, the wider ones."""
     found: dict[str, dict[str, float]] = {}
     structs = (TaskSpec, RetryPolicy, *(kind.Spec for kind in when.KINDS.values()))
-    for prefix, struct in (*(("", each) for each in structs), (task_form.AFTER, After)):
+    for prefix, struct in (*(("", each) for each in structs), ("after_", After)):
         for name, each in table(struct).items():
             there = found.setdefault(f"{prefix}{name}", {})
             for word, bound in bounds_of(each).items():
