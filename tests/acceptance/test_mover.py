@@ -17,7 +17,7 @@ import yaml
 
 from acceptance.harness import Nodes, Target, until
 from integration.test_importers import CRONJOB, TASK_RUNS, made
-from noonbell.cli.importers.database import rows_of
+from noonbell.cli.importers.sources import rows_of
 from services import forked
 from services.ports import reserved_port
 

@@ -16,8 +16,8 @@ import yaml
 
 from integration.api.serving import serving
 from noonbell.cli import main
-from noonbell.cli.importers import database
-from noonbell.cli.importers.database import rows_of
+from noonbell.cli.importers import sources
+from noonbell.cli.importers.sources import rows_of
 from noonbell.errors import StoreUnavailable
 from noonbell.service.consistency import audit
 
@@ -346,7 +346,7 @@ def test_a_source_is_never_read_in_plain_text_where_its_address_asks_for_encrypt
 
 
 def test_a_source_that_never_answers_is_given_up(monkeypatch):
-    monkeypatch.setattr(database, "_TIMEOUT", 1)
+    monkeypatch.setattr(sources, "_TIMEOUT", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for scheme in ("mysql", "postgresql"):
             with pytest.raises(StoreUnavailable, match=r"cannot read from 127\.0\.0\.1: no answer within 1 s"):

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from noonbell.cli.importers import apscheduler, celery_beat, report
-from noonbell.cli.importers.database import rows_of
 from noonbell.cli.importers.report import Findings, Refused, checked
+from noonbell.cli.importers.sources import rows_of
 from noonbell.cli.task_files import as_yaml, tasks_in
 from noonbell.clock import slot_of
 from noonbell.fields.kinds import read_moment

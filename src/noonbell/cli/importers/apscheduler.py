@@ -24,17 +24,9 @@ from typing import Any, Final
 
 import click
 
-from noonbell.cli.importers.cron_text import WEEKDAYS, cron_fields, interval_of
-from noonbell.cli.importers.database import is_database, rows_of
-from noonbell.cli.importers.report import (
-    Findings,
-    Imported,
-    Refused,
-    finish,
-    import_options,
-    read_entries,
-    say_time_limit,
-)
+from noonbell.cli.importers.cron_text import WEEKDAYS, cron_fields, interval_of, schedule_of_cron, weekdays_of
+from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, read_entries
+from noonbell.cli.importers.sources import is_database, rows_of
 from noonbell.clock import Instant, SystemClock, to_datetime
 from noonbell.dialects.cronjob import zone_of
 from noonbell.errors import ScheduleError
@@ -78,7 +70,7 @@ def _task(job: Any, defaults: Mapping[str, Any], found: Findings) -> dict[str, A
     next_at = getattr(job, "next_run_time", None)
     if next_at is not None and _kind(job.trigger) == "IntervalTrigger":
         task["schedule"]["anchor"] = _moment(next_at - job.trigger.interval)
-    say_time_limit(task, found)
+    found.say_time_limit(task)
     most, grace, coalesce = (getattr(job, name, defaults[name]) for name in _DEFAULTS)
     task["max_concurrency"] = most
     task["concurrency_policy"] = "SKIP"
@@ -147,11 +139,7 @@ def _any_of(trigger: Any, found: Findings) -> dict[str, Any]:
     zones = {part.get("timezone", "UTC") for part in parts}
     if len(zones) != 1 or any({"start_at", "end_at", "jitter_seconds"} & part.keys() for part in parts):
         raise Refused("joins triggers with zones or bounds of their own; make a task of each")
-    schedules = [
-        part.get("schedule")
-        or {"type": "cron", "expr": part["cron_expr"], "dialect": part.get("cron_dialect", "standard")}
-        for part in parts
-    ]
+    schedules = [part.get("schedule") or schedule_of_cron(part) for part in parts]
     return {"timezone": zones.pop(), "schedules": schedules}
 
 
@@ -190,7 +178,7 @@ def _cron(trigger: Any) -> dict[str, Any]:
     if fields["year"] != "*":
         raise Refused(f"names years ({fields['year']}); leave them out, and give the task `start_at` and `end_at`")
     zone = _zone(trigger)
-    day, weekday = fields["day"], _weekdays(fields["day_of_week"])
+    day, weekday = fields["day"], weekdays_of(fields["day_of_week"], _weekday, first=1)
     if " " in day:
         if weekday != "*":
             raise Refused(f"has {day!r} and days of the week, which cron cannot both say")
@@ -232,24 +220,9 @@ def _calendar(trigger: Any) -> dict[str, Any]:
     return {"timezone": zone, **made, "start_at": _moment(begin)}
 
 
-def _weekdays(text: str) -> str:
-    """Monday is 0 there."""
-    if text == "*":
-        return "*"
-    days: set[int] = set()
-    for item in text.split(","):
-        base, _, step = item.partition("/")
-        first, dash, last = base.partition("-")
-        try:
-            low, high = (0, 6) if base == "*" else (_weekday(first), _weekday(last) if dash else _weekday(first))
-        except ValueError:
-            raise Refused(f"day_of_week {text!r} is not supported") from None
-        days |= set(range(low, high + 1, int(step or 1)))
-    return "*" if len(days) == 7 else ",".join(_FROM_MONDAY[day] for day in sorted(days))
-
-
 def _weekday(text: str) -> int:
-    return _FROM_MONDAY.index(text.upper()) if text.isalpha() else int(text)
+    """Monday is 0 there."""
+    return 1 + (_FROM_MONDAY.index(text.upper()) if text.isalpha() else range(7).index(int(text)))
 
 
 def _nth(text: str) -> str:
@@ -336,7 +309,7 @@ def _task_of_row(
         "max_concurrency": of_task.get("max_running_jobs"),
     }
     _misfires(row, task, found)
-    say_time_limit(task, found)
+    found.say_time_limit(task)
     if row["max_jitter"]:
         task["jitter_seconds"] = -(-int(row["max_jitter"]) // _SECOND)
     if row["paused"]:

@@ -17,18 +17,9 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from noonbell.cli.importers.cron_text import WEEKDAYS, cron_fields, interval_of
-from noonbell.cli.importers.database import is_database, rows_of
-from noonbell.cli.importers.report import (
-    Findings,
-    Imported,
-    Refused,
-    finish,
-    import_options,
-    read_entries,
-    say_time_limit,
-    text_from,
-)
+from noonbell.cli.importers.cron_text import WEEKDAYS, cron_fields, interval_of, schedule_of_cron, weekdays_of
+from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, read_entries
+from noonbell.cli.importers.sources import is_database, rows_of, text_from
 from noonbell.when.zones import find
 
 _SCHEDULES: Final = ("beat_schedule", "CELERY_BEAT_SCHEDULE", "CELERYBEAT_SCHEDULE")
@@ -269,7 +260,7 @@ class _TaskSettings:
             task["queue"] = queue
         if self._limit is not None:
             task.setdefault("timeout_seconds", self._limit)
-        say_time_limit(task, found)
+        found.say_time_limit(task)
         return task
 
     def _route(self, job_type: str, found: Findings) -> str | None:
@@ -308,8 +299,8 @@ def _periodic(module: _Module, call: ast.Call, zone: str, name: str, found: Find
         raise _unwritten(error) from None
     except TypeError:
         raise Refused("its args are no list, or its kwargs no object") from None
-    schedule, entry = read.pop("schedule", None), read.pop("name", None)
-    return _built(str(entry or job_type), job_type, schedule, positional, named, read, zone, found)
+    entry = {"task": job_type, "schedule": read.pop("schedule", None), "args": positional, "kwargs": named}
+    return _task_of(str(read.pop("name", None) or job_type), {**entry, "options": read}, zone, found)
 
 
 def _task_name(module: _Module, task: ast.expr, name: str) -> str:
@@ -342,27 +333,18 @@ def _entry(module: _Module, key: ast.expr, value: ast.expr, zone: str, found: Fi
         found.notes.append(f"{other} is unknown and was left out")
     if entry.get("relative"):
         found.changes.append("`relative` is left out: the interval counts from when the task is made")
-    schedule, args, kwargs = entry.get("schedule"), entry.get("args") or [], entry.get("kwargs") or {}
-    return _built(str(name), entry["task"], schedule, args, kwargs, entry.get("options") or {}, zone, found)
+    return _task_of(str(name), entry, zone, found)
 
 
-def _built(
-    name: str,
-    job_type: str,
-    schedule: Any,
-    args: Any,
-    kwargs: Any,
-    options: Mapping[str, Any],
-    zone: str,
-    found: Findings,
-) -> dict[str, Any]:
+def _task_of(name: str, entry: Mapping[str, Any], zone: str, found: Findings) -> dict[str, Any]:
+    """An entry as `beat_schedule` has it."""
     return {
         "name": name,
         "timezone": zone,
-        "job_type": job_type,
-        **_schedule(schedule, zone),
-        **_payload(args, kwargs, found),
-        **_options(options, found),
+        "job_type": entry["task"],
+        **_schedule(entry.get("schedule"), zone),
+        **_payload(entry.get("args") or [], entry.get("kwargs") or {}, found),
+        **_options(entry.get("options") or {}, found),
         **_POLICY,
     }
 
@@ -387,28 +369,9 @@ def _crontab(given: _Crontab, zone: str) -> dict[str, Any]:
         hour=given.hour,
         day=given.day_of_month,
         month=given.month_of_year,
-        weekday=_weekdays(given.day_of_week),
+        weekday=weekdays_of(given.day_of_week, _weekday, first=0),
         zone=zone,
     )
-
-
-def _weekdays(text: str) -> str:
-    """By name, because the dialect in which both day fields must match counts from 1."""
-    if text.strip() == "*":
-        return "*"
-    days: set[int] = set()
-    for item in text.replace(" ", "").split(","):
-        base, _, step = item.partition("/")
-        first, dash, last = base.partition("-")
-        try:
-            low, high = (0, 6) if base == "*" else (_weekday(first), _weekday(last) if dash else _weekday(first))
-            every = int(step) if step else 1
-        except ValueError:
-            raise Refused(f"day_of_week {text!r} is not supported") from None
-        if every < 1:
-            raise Refused(f"day_of_week {text!r} is not supported")
-        days |= {(low + place) % 7 for place in range(0, (high - low) % 7 + 1, every)}
-    return "*" if len(days) == 7 else ",".join(WEEKDAYS[day] for day in sorted(days))
 
 
 def _weekday(text: str) -> int:
@@ -489,7 +452,7 @@ def _row(
         **_options(options, found),
         **_POLICY,
     }
-    say_time_limit(task, found)
+    found.say_time_limit(task)
     if row.get("description"):
         task["description"] = str(row["description"])
     for column, name in (("start_time", "start_at"), ("expires", "end_at")):
@@ -506,8 +469,8 @@ def _row_times(
     """An interval goes on from its last run; what is to run once has one slot."""
     task = _row_schedule(row, known, zone)
     if row.get("one_off") and "cron_expr" in task:
-        dialect = task.pop("cron_dialect", "standard")
-        task["schedule"] = {"type": "cron", "expr": task.pop("cron_expr"), "dialect": dialect}
+        task["schedule"] = schedule_of_cron(task)
+        task = {name: value for name, value in task.items() if name not in ("cron_expr", "cron_dialect")}
     schedule = task.get("schedule", {})
     if row.get("last_run_at") and schedule.get("type") == "interval":
         schedule["anchor"] = _moment(row["last_run_at"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from noonbell import when
@@ -36,6 +36,35 @@ def cron_of(expr: str, dialect: str, zone: str) -> dict[str, Any]:
     when.parse(schedule, zone)
     clear = dialect == "standard" and not needs_dialect(schedule, zone)
     return {"cron_expr": expr} if clear else {"cron_expr": expr, "cron_dialect": dialect}
+
+
+def schedule_of_cron(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What `cron_fields` returned, as a schedule of its own."""
+    return {"type": "cron", "expr": fields["cron_expr"], "dialect": fields.get("cron_dialect", "standard")}
+
+
+def weekdays_of(text: str, number_of: Callable[[str], int], *, first: int) -> str:
+    """The names of the weekdays in a list of days, ranges and steps. `first`: the day that a week begins with there.
+
+    `number_of` a day, from 0 or 7 for Sunday, raises ValueError for what is none. Names, because the dialect in which both day
+    fields must match counts from 1.
+    """
+    if text.strip() == "*":
+        return "*"
+    days: set[int] = set()
+    for item in text.replace(" ", "").split(","):
+        base, _, step = item.partition("/")
+        start, dash, end = base.partition("-")
+        try:
+            low = first if base == "*" else number_of(start)
+            high = first + 6 if base == "*" else number_of(end) if dash else low
+            every = int(step) if step else 1
+        except ValueError:
+            raise Refused(f"day_of_week {text!r} is not supported") from None
+        if every < 1:
+            raise Refused(f"day_of_week {text!r} is not supported")
+        days |= {(low + place) % 7 for place in range(0, (high - low) % 7 + 1, every)}
+    return "*" if len(days) == 7 else ",".join(WEEKDAYS[day] for day in sorted(days, key=lambda day: (day - first) % 7))
 
 
 def listed(values: Iterable[int], low: int, high: int) -> str:

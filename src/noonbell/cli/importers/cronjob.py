@@ -12,6 +12,7 @@ same command can be given again, after a broken connection or when the old servi
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,17 +24,8 @@ from zoneinfo import ZoneInfo
 import click
 
 from noonbell import when
-from noonbell.cli.importers.database import is_database, rows_of
-from noonbell.cli.importers.report import (
-    Findings,
-    Imported,
-    Refused,
-    finish,
-    import_options,
-    in_snake_case,
-    json_from,
-    read_entries,
-)
+from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, read_entries
+from noonbell.cli.importers.sources import is_database, json_from, rows_in, rows_of
 from noonbell.cli.output import ProgressBar, shown_safely, talk
 from noonbell.cli.root import EXIT_FAILED
 from noonbell.clock import SystemClock, to_datetime
@@ -52,14 +44,19 @@ _DEFAULT_TIMEOUT: Final = 10
 
 def read_cronjob(found: Any) -> Iterator[Imported]:
     """A list of tasks, one task, or a page of them: `{"items": [...]}`."""
-    rows = found.get("items", found.get("tasks", [found])) if isinstance(found, dict) else found
-    if not isinstance(rows, list):
-        raise TypeError("expected a list of tasks")
-    return read_cronjob_rows(rows)
+    return read_cronjob_rows(rows_in(found, "tasks"))
 
 
 def read_cronjob_rows(rows: Sequence[Any]) -> Iterator[Imported]:
     return read_entries((f"task {number}", _said(row), partial(_task, row)) for number, row in enumerate(rows, 1))
+
+
+_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+"""Where a word of `CallbackTimeoutSec` or `HTTPMethod` begins."""
+
+
+def in_snake_case(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {_WORD.sub("_", str(name)).lower(): value for name, value in row.items()}
 
 
 def _said(row: Any) -> str:
@@ -197,7 +194,7 @@ def _runs_of(source: str, files: Sequence[str]) -> tuple[int, Iterator[Any]]:
     rows: list[Any] = []
     for file in files:
         try:
-            rows += runs_in(json_from(file))
+            rows += rows_in(json_from(file), "runs")
         except TypeError as error:
             raise click.BadParameter(f"{file} has no list of runs: {error}", param_hint="--runs") from None
     return len(rows), iter(rows)
@@ -283,14 +280,6 @@ def _pages(url: str) -> Iterator[Mapping[str, Any]]:
         if len(rows) < _PAGE:
             return
         after = int(rows[-1]["id"])
-
-
-def runs_in(found: Any) -> list[Any]:
-    """The runs of a file: a list of them, one, or a page `{"items": [...]}`."""
-    rows = found.get("items", found.get("runs", [found])) if isinstance(found, dict) else found
-    if not isinstance(rows, list):
-        raise TypeError("expected a list of runs")
-    return rows
 
 
 def translated(

@@ -16,17 +16,8 @@ import click
 
 from noonbell import when
 from noonbell.cli.importers.programs import Program, ProgramOptions, name_of, program_options, target_of
-from noonbell.cli.importers.report import (
-    Findings,
-    Imported,
-    Refused,
-    finish,
-    import_options,
-    say_time_limit,
-    say_zone,
-    text_from,
-    unused,
-)
+from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, say_zone, unused
+from noonbell.cli.importers.sources import text_from
 from noonbell.errors import ScheduleError
 from noonbell.service.task_files import needs_dialect
 from noonbell.when.zones import find
@@ -129,7 +120,7 @@ def _task(
         **_POLICY,
         **target_of(program, options, found),
     }
-    say_time_limit(task, found)
+    found.say_time_limit(task)
     return task
 
 

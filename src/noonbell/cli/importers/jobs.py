@@ -14,17 +14,8 @@ from typing import Any, Final
 import click
 
 from noonbell import when
-from noonbell.cli.importers.database import is_database, rows_of
-from noonbell.cli.importers.report import (
-    Findings,
-    Imported,
-    Refused,
-    finish,
-    import_options,
-    json_from,
-    read_entries,
-    text_from,
-)
+from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, read_entries
+from noonbell.cli.importers.sources import is_database, json_from, rows_in, rows_of, text_from
 from noonbell.dialects.jobs import LIKE_THE_TASK, new_task
 from noonbell.service.task_fields import Rules
 
@@ -115,11 +106,7 @@ def jobs_command(source: str, **given: Any) -> int:
     try:
         if source.endswith(".toml"):
             return finish(read_config(text_from(source)), "jobs", **given)
-        found = json_from(source)
-        rows = found.get("items", found.get("jobs", [found])) if isinstance(found, dict) else found
-        if not isinstance(rows, list):
-            raise TypeError("expected a list of jobs")
-        return finish(read_jobs(rows), "jobs", **given)
+        return finish(read_jobs(rows_in(json_from(source), "jobs")), "jobs", **given)
     except (tomllib.TOMLDecodeError, TypeError) as error:
         raise click.BadParameter(f"{source} has no jobs: {error}", param_hint="SOURCE") from None
 

@@ -15,16 +15,8 @@ import click
 
 from noonbell.cli.importers.cron_text import cron_of, interval_of
 from noonbell.cli.importers.programs import Program, ProgramOptions, program_options, target_of
-from noonbell.cli.importers.report import (
-    Findings,
-    Imported,
-    Refused,
-    finish,
-    import_options,
-    read_entries,
-    say_time_limit,
-    text_from,
-)
+from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, read_entries
+from noonbell.cli.importers.sources import text_from
 from noonbell.when.zones import find
 
 _POLICIES: Final[dict[str, dict[str, Any]]] = {
@@ -98,7 +90,7 @@ def _task(document: Any, cluster_zone: str, options: ProgramOptions, found: Find
         **_target(job, options, found),
         **_policies(spec, job, found),
     }
-    say_time_limit(task, found)
+    found.say_time_limit(task)
     labels = {str(name): str(value) for name, value in _map(names, "labels").items()}
     if labels:
         task["labels"] = labels

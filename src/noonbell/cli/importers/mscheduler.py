@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import click
 
-from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, json_from, read_entries
+from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, read_entries
+from noonbell.cli.importers.sources import json_from
 
 _LIKE_OURS: Final = ("priority", "ping_interval_ms", "worker_timeout_ms", "min_worker_version", "specific_worker_ids")
 

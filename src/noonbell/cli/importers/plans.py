@@ -12,16 +12,8 @@ from typing import Any, Final
 
 import click
 
-from noonbell.cli.importers.report import (
-    Findings,
-    Imported,
-    Refused,
-    finish,
-    import_options,
-    json_from,
-    read_entries,
-    whole_number,
-)
+from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, read_entries
+from noonbell.cli.importers.sources import json_from, whole_number
 from noonbell.clock import SystemClock
 from noonbell.dialects import plans
 from noonbell.errors import StoreUnavailable

@@ -7,14 +7,13 @@ what those rules refuse is refused here, with their words.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 import click
 
-from noonbell.cli.options import open_for_writing, text_of
+from noonbell.cli.options import open_for_writing
 from noonbell.cli.output import shown_safely, talk
 from noonbell.cli.root import EXIT_FAILED
 from noonbell.errors import InvalidArgument, NoonbellError, StoreUnavailable
@@ -61,6 +60,13 @@ class Findings:
     changes: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    def say_time_limit(self, task: Mapping[str, Any]) -> None:
+        """Where the source names no time limit, that of the target's kind is a change of meaning."""
+        if "timeout_seconds" not in task:
+            exec_type = ExecType.JOB if "job_type" in task else ExecType.COMMAND if "command" in task else ExecType.SYNC
+            limit = KIND_OF[exec_type].timeout_seconds
+            self.changes.append(f"names no time limit; here an attempt ends after {limit:g} seconds: timeout_seconds")
+
 
 def unused(name: str, taken: set[str]) -> str:
     """The name, or the name with a number; from now on it is taken."""
@@ -70,24 +76,6 @@ def unused(name: str, taken: set[str]) -> str:
         number += 1
     taken.add(found)
     return found
-
-
-def whole_number(row: Mapping[str, Any], name: str, default: int = 0) -> int:
-    """A field that is a whole number; Refused names it where it is something else."""
-    value = row.get(name)
-    if value is None or value == "":
-        return default
-    if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).lstrip("-").isdecimal():
-        raise Refused(f"{name} is {value!r}; expected a whole number")
-    return int(value)
-
-
-def say_time_limit(task: Mapping[str, Any], found: Findings) -> None:
-    """Where the source names no time limit, that of the target's kind is a change of meaning."""
-    if "timeout_seconds" not in task:
-        exec_type = ExecType.JOB if "job_type" in task else ExecType.COMMAND if "command" in task else ExecType.SYNC
-        limit = KIND_OF[exec_type].timeout_seconds
-        found.changes.append(f"names no time limit; here an attempt ends after {limit:g} seconds: timeout_seconds")
 
 
 def read_entries(
@@ -281,62 +269,3 @@ def _apply(tasks: Sequence[dict[str, Any]], how: Mapping[str, Any]) -> None:
 def say_zone(zone: str, taken_by: str) -> None:
     """Where no --tz was given."""
     talk(f"no time zone was named: {taken_by} without one are in {zone}; --tz names that of the machine they ran on")
-
-
-def text_from(source: str) -> str:
-    return text_of(source, "SOURCE")
-
-
-def json_from(source: str) -> Any:
-    """What a JSON file holds, also with `//` comments, or one object per line as mongoexport writes them."""
-    text = text_from(source)
-    try:
-        return _json_of(text)
-    except RecursionError:
-        said = "is nested too deep"
-    except ValueError as error:
-        said = f"is no JSON: {error}"
-    raise click.BadParameter(f"{source} {said}", param_hint="SOURCE")
-
-
-def _json_of(text: str) -> Any:
-    """ValueError says what is wrong with the text as it stands."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        plain = without_comments(text)
-        for read in (json.loads, _by_lines):
-            try:
-                return read(plain)
-            except json.JSONDecodeError:
-                continue
-        raise
-
-
-def _by_lines(text: str) -> list[Any]:
-    return [json.loads(line) for line in text.splitlines() if line.strip()]
-
-
-_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-"""Where a word of `CallbackTimeoutSec` or `HTTPMethod` begins."""
-
-
-def in_snake_case(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {_WORD.sub("_", str(name)).lower(): value for name, value in row.items()}
-
-
-def without_comments(text: str) -> str:
-    """JSON without `// …` outside of its strings, as documents show it."""
-    lines: list[str] = []
-    for line in text.splitlines():
-        inside, place = False, 0
-        while place < len(line):
-            if line[place] == "\\":
-                place += 1
-            elif line[place] == '"':
-                inside = not inside
-            elif not inside and line.startswith("//", place):
-                break
-            place += 1
-        lines.append(line[:place])
-    return "\n".join(lines)

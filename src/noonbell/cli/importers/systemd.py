@@ -15,19 +15,10 @@ from typing import Any, Final
 
 import click
 
-from noonbell.cli.importers.cron_text import WEEKDAYS, cron_fields, interval_of, listed
+from noonbell.cli.importers.cron_text import WEEKDAYS, cron_fields, interval_of, listed, schedule_of_cron
 from noonbell.cli.importers.programs import Program, ProgramOptions, program_options, target_of
-from noonbell.cli.importers.report import (
-    Findings,
-    Imported,
-    Refused,
-    finish,
-    import_options,
-    read_entries,
-    say_time_limit,
-    say_zone,
-    text_from,
-)
+from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, read_entries, say_zone
+from noonbell.cli.importers.sources import text_from
 from noonbell.errors import ScheduleError
 from noonbell.when.zones import find
 
@@ -120,7 +111,7 @@ def _task(
         **_policies(timer, found),
         **_target(service, options, found),
     }
-    say_time_limit(task, found)
+    found.say_time_limit(task)
     return task
 
 
@@ -159,10 +150,7 @@ def _when(timer: dict[str, list[str]], zone: str) -> dict[str, Any]:
         raise Refused(f"has moments in several time zones: {', '.join(sorted(zones))}")
     if len(read) == 1:
         return read[0]
-    schedules = [
-        {"type": "cron", "expr": each["cron_expr"], "dialect": each.get("cron_dialect", "standard")} for each in read
-    ]
-    return {"timezone": zones.pop(), "schedules": schedules}
+    return {"timezone": zones.pop(), "schedules": [schedule_of_cron(each) for each in read]}
 
 
 def _policies(timer: dict[str, list[str]], found: Findings) -> dict[str, Any]:

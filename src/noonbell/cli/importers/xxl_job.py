@@ -13,17 +13,8 @@ from typing import Any, Final
 import click
 
 from noonbell.cli.importers.cron_text import cron_of, interval_of
-from noonbell.cli.importers.database import is_database, rows_of
-from noonbell.cli.importers.report import (
-    Findings,
-    Imported,
-    Refused,
-    finish,
-    import_options,
-    json_from,
-    read_entries,
-    whole_number,
-)
+from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, read_entries
+from noonbell.cli.importers.sources import is_database, json_from, rows_of, whole_number
 from noonbell.when.zones import find
 
 _BLOCK: Final = {

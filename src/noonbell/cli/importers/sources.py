@@ -1,8 +1,12 @@
-"""Rows of another system's database, read in one go and never written: SQLite, PostgreSQL or MySQL by its URL."""
+"""What a source holds: a text, JSON in a file, or rows of another system's database.
+
+A database is SQLite, PostgreSQL or MySQL by its URL, read in one go and never written.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +15,8 @@ from urllib.parse import quote
 
 import click
 
+from noonbell.cli.importers.report import Refused
+from noonbell.cli.options import text_of
 from noonbell.errors import InvalidArgument, SettingsError, StoreUnavailable
 from noonbell.settings.kinds import UnusableAddress, parse_server_address, sqlite_file
 
@@ -121,3 +127,72 @@ async def _mysql(url: str, queries: Mapping[str, str]) -> dict[str, Rows]:
     finally:
         await link.ensure_closed()
     return found
+
+
+def text_from(source: str) -> str:
+    return text_of(source, "SOURCE")
+
+
+def json_from(source: str) -> Any:
+    """What a JSON file holds, also with `//` comments, or one object per line as mongoexport writes them."""
+    text = text_from(source)
+    try:
+        return _json_of(text)
+    except RecursionError:
+        said = "is nested too deep"
+    except ValueError as error:
+        said = f"is no JSON: {error}"
+    raise click.BadParameter(f"{source} {said}", param_hint="SOURCE")
+
+
+def _json_of(text: str) -> Any:
+    """ValueError says what is wrong with the text as it stands."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        plain = without_comments(text)
+        for read in (json.loads, _by_lines):
+            try:
+                return read(plain)
+            except json.JSONDecodeError:
+                continue
+        raise
+
+
+def _by_lines(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def without_comments(text: str) -> str:
+    """JSON without `// …` outside of its strings, as documents show it."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        inside, place = False, 0
+        while place < len(line):
+            if line[place] == "\\":
+                place += 1
+            elif line[place] == '"':
+                inside = not inside
+            elif not inside and line.startswith("//", place):
+                break
+            place += 1
+        lines.append(line[:place])
+    return "\n".join(lines)
+
+
+def rows_in(found: Any, noun: str) -> list[Any]:
+    """The rows of a JSON file: a list of them, one, or a page `{"items": [...]}`. TypeError for anything else."""
+    rows = found.get("items", found.get(noun, [found])) if isinstance(found, dict) else found
+    if not isinstance(rows, list):
+        raise TypeError(f"expected a list of {noun}")
+    return rows
+
+
+def whole_number(row: Mapping[str, Any], name: str, default: int = 0) -> int:
+    """A field that is a whole number; Refused names it where it is something else."""
+    value = row.get(name)
+    if value is None or value == "":
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).lstrip("-").isdecimal():
+        raise Refused(f"{name} is {value!r}; expected a whole number")
+    return int(value)
