@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -44,10 +44,9 @@ Struct = type[msgspec.Struct]
 
 TYPES = Path(__file__).parents[1] / "src" / "noonbell" / "client" / "types"
 MODULES = {
-    "tasks": ("tasks", "schedules"),
-    "task_inputs": ("what is given of tasks and schedules",),
-    "runs": ("runs", "stats", "callbacks", "calls"),
-    "workers": ("queues", "workers", "worker protocol", "calendars"),
+    "tasks": ("tasks", "schedules", "calendars"),
+    "task_inputs": ("what is given of tasks, schedules and calendars",),
+    "runs": ("runs", "stats", "callbacks", "calls", "queues", "workers", "worker protocol"),
     "others": ("jobs", "plans", "events", "subscriptions", "alerts", "bulk", "views", "access", "system"),
 }
 """The tags of the endpoints that each module is for. A type that several of them use is in the first."""
@@ -57,10 +56,8 @@ _APART = {"tasks": "task_inputs"}
 STREAMS = frozenset({"events"})
 """Endpoints whose methods are written by hand, in each client."""
 _QUERIED = ("GET", "DELETE")
-_LEAST_SHARED = 4
+_LEAST_SHARED = 5
 """Fewer fields than this are not worth a base class."""
-_MANY_SHARED = 10
-"""From so many on, fields that no type has alone have a base class of their own."""
 _LONG_CHOICES = 60
 """Characters of the words of an enum from which on they get a name."""
 _CHOICES = re.compile(r"Literal\[[^\[\]]*\]")
@@ -93,20 +90,16 @@ def _named(structs: Iterable[Struct | None], ending: str) -> dict[Struct, str]:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A TypedDict: the type of each key, and which of them may be left out."""
+    """A TypedDict: the type of each key, `NotRequired[…]` of those that may be left out."""
 
     name: str
     types: Mapping[str, str]
-    optional: frozenset[str]
     odd: Mapping[str, str] = field(default_factory=dict)
     """Keys that Python has no word for."""
+    base: str = ""
+    """The TypedDict that it extends."""
     choices: str = ""
     """Of an enum that several fields have: it is no TypedDict, but the name of these words."""
-
-    def holds(self, other: Shape) -> bool:
-        """Whether all keys of the other are in this one, alike."""
-        alike = all(self.types.get(key) == said for key, said in other.types.items())
-        return alike and all((key in self.optional) == (key in other.optional) for key in other.types)
 
 
 def _shapes(structs: Mapping[Struct, str], *, is_input: bool) -> list[Shape]:
@@ -115,7 +108,6 @@ def _shapes(structs: Mapping[Struct, str], *, is_input: bool) -> list[Shape]:
     for struct, name in structs.items():
         types: dict[str, str] = {}
         odd: dict[str, str] = {}
-        optional = set()
         tag = struct.__struct_config__.tag
         if tag is not None:
             types[str(struct.__struct_config__.tag_field)] = f"Literal[{json.dumps(tag)}]"
@@ -124,10 +116,10 @@ def _shapes(structs: Mapping[Struct, str], *, is_input: bool) -> list[Shape]:
                 continue
             is_odd = keyword.iskeyword(key)
             word = f"{key}_" if is_odd and is_input and struct in called else key
-            (odd if is_odd and word == key else types)[word] = _type(each, structs, is_input=is_input)
-            if (not each.is_required) if is_input else each.may_be_unset:
-                optional.add(word)
-        found.append(Shape(name, types, frozenset(optional), odd))
+            said = _type(each, structs, is_input=is_input)
+            may_lack = (not each.is_required) if is_input else each.may_be_unset
+            (odd if is_odd and word == key else types)[word] = f"NotRequired[{said}]" if may_lack else said
+        found.append(Shape(name, types, odd))
     return found
 
 
@@ -171,50 +163,60 @@ def _of_kind(kind: FieldKind, names: Mapping[Struct, str], *, is_input: bool) ->
 
 def type_modules() -> dict[str, str]:
     """The text of each module of `noonbell.client.types`, by its name."""
-    shown = dict(zip(answers(), _shapes(answers(), is_input=False), strict=True))
-    given = dict(zip(inputs(), _shapes(inputs(), is_input=True), strict=True))
-    homes: dict[str, dict[str, Shape]] = {home: {} for home in MODULES}
-    tags = {tag: home for home, tags in MODULES.items() for tag in tags}
-    taken: set[Struct] = set()
-    for each in sorted(endpoints(), key=lambda each: list(homes).index(tags[each.tag.lower()])):
-        home = tags[each.tag.lower()]
-        for struct in () if each.answer is None else reached(each.answer):
-            if not any(shown[struct].name in others for others in homes.values()):
-                homes[home][shown[struct].name] = shown[struct]
-        for root in (each.body, each.query):
-            for struct in () if root is None else reached(root):
-                if struct not in taken:
-                    homes[_APART.get(home, home)][given[struct].name] = given[struct]
-                    taken.add(struct)
-    whole = given[CallBody]
+    shown, given = answers(), inputs()
+    shapes = [*_shapes(shown, is_input=False), *_shapes(given, is_input=True)]
+    (whole,) = (shape for shape in shapes if shape.name == given[CallBody])
     rest = {key: said for key, said in whole.types.items() if key != "url"}
-    homes[tags["calls"]]["CallOptionsInput"] = Shape("CallOptionsInput", rest, whole.optional)
-    homes = _with_choices(homes)
+    shapes = _with_bases(_with_choices([*shapes, Shape("CallOptionsInput", rest)]))
+    roots: dict[str, set[str]] = {home: set() for home in MODULES}
+    tags = {tag: home for home, tags in MODULES.items() for tag in tags}
+    for each in endpoints():
+        home = tags[each.tag.lower()]
+        roots[home] |= _names((each.answer,), shown)
+        roots[_APART.get(home, home)] |= _names((each.body, each.query), given)
+    roots[tags["calls"]].add("CallOptionsInput")
+    homes = _placed({shape.name: _class(shape) for shape in shapes}, roots)
     return {home: _module(home, homes) for home in homes}
 
 
-def _with_choices(homes: Mapping[str, Mapping[str, Shape]]) -> dict[str, dict[str, Shape]]:
-    """The words of an enum get a name where several fields have them and they take more than a few: in the first module of those."""
-    names = {said: name for said, name in sorted(_choices().items()) if len(said) >= _LONG_CHOICES}
-    uses = Counter(said for shapes in homes.values() for shape in shapes.values() for said in _choices_in(shape))
-    found: dict[str, dict[str, Shape]] = {}
-    for home, shapes in homes.items():
-        found[home] = {}
-        for shape in shapes.values():
-            for said in _choices_in(shape):
-                name = names.get(said, "")
-                if name and uses[said] > 1 and not any(name in others for others in found.values()):
-                    found[home][name] = Shape(name, {}, frozenset(), choices=said)
-            types = {
-                key: _CHOICES.sub(lambda each: names.get(each[0], each[0]) if uses[each[0]] > 1 else each[0], said)
-                for key, said in shape.types.items()
-            }
-            found[home][shape.name] = replace(shape, types=types)
-    return found
+def _names(structs: Iterable[Struct | None], names: Mapping[Struct, str]) -> set[str]:
+    return {names[each] for struct in structs if struct is not None for each in reached(struct)}
 
 
-def _choices_in(shape: Shape) -> list[str]:
-    return [said for types in shape.types.values() for said in _CHOICES.findall(types)]
+def _placed(texts: Mapping[str, str], roots: Mapping[str, set[str]]) -> dict[str, dict[str, str]]:
+    """The types of each module: in alphabetic order, but each after those that it names, which stand in the first module that
+    needs them.
+    """
+    homes: dict[str, dict[str, str]] = {home: {} for home in roots}
+    done: set[str] = set()
+
+    def place(name: str, home: str) -> None:
+        if name in done:
+            return
+        done.add(name)
+        for each in dict.fromkeys(re.findall(r"\w+", texts[name])):
+            if each in texts:
+                place(each, home)
+        homes[home][name] = texts[name]
+
+    for home, names in roots.items():
+        for name in sorted(names):
+            place(name, home)
+    return homes
+
+
+def _with_choices(shapes: Sequence[Shape]) -> list[Shape]:
+    """The words of an enum get a name where several fields have them and they take more than a few."""
+    uses = Counter(said for shape in shapes for types in shape.types.values() for said in _CHOICES.findall(types))
+    names = {said: name for said, name in _choices().items() if len(said) >= _LONG_CHOICES and uses[said] > 1}
+
+    def named(types: Mapping[str, str]) -> dict[str, str]:
+        return {key: _CHOICES.sub(lambda each: names.get(each[0], each[0]), said) for key, said in types.items()}
+
+    return [
+        *(Shape(name, {}, choices=said) for said, name in names.items()),
+        *(replace(shape, types=named(shape.types)) for shape in shapes),
+    ]
 
 
 def _choices() -> dict[str, str]:
@@ -235,8 +237,8 @@ def _choices() -> dict[str, str]:
     return found
 
 
-def _module(home: str, homes: Mapping[str, Mapping[str, Shape]]) -> str:
-    text = _written(list(homes[home].values()))
+def _module(home: str, homes: Mapping[str, Mapping[str, str]]) -> str:
+    text = "\n\n".join(homes[home].values())
     words = set(re.findall(r"\w+", text))
     typing = sorted(words & {"Any", "Literal", "NotRequired", "TypeAlias", "TypedDict"})
     lines = [
@@ -247,88 +249,83 @@ def _module(home: str, homes: Mapping[str, Mapping[str, Shape]]) -> str:
     abstract = sorted(words & {"Mapping", "Sequence"})
     lines += [f"from collections.abc import {', '.join(abstract)}"] if abstract else []
     lines += [f"from typing import {', '.join(typing)}", ""]
-    for other, shapes in homes.items():
-        used = sorted(name for name in words & shapes.keys() if other != home)
+    for other, types in homes.items():
+        used = sorted(name for name in words & types.keys() if other != home)
         lines += [f"from noonbell.client.types.{other} import {', '.join(used)}"] if used else []
     path = TYPES / f"{home}.py"
     return formatted(sorted_imports("\n".join([*lines, "", text]), path), path)
 
 
-def _written(shapes: list[Shape]) -> str:
-    """In alphabetic order, but each after those that it names."""
-    shapes = _with_shared(shapes)
-    bases = {shape.name: _base(shape, shapes) for shape in shapes}
-    by_name = {shape.name: shape for shape in shapes}
-    done: dict[str, str] = {}
-
-    def write(shape: Shape) -> None:
-        if shape.name in done:
-            return
-        done[shape.name] = ""
-        base = bases[shape.name]
-        text = _class(shape, None if base is None else by_name[base])
-        for name in dict.fromkeys(re.findall(r"\w+", text)):
-            if name in by_name:
-                write(by_name[name])
-        del done[shape.name]
-        done[shape.name] = text
-
-    for shape in sorted(shapes, key=lambda shape: shape.name):
-        write(shape)
-    return "\n\n".join(done.values())
+Fields = frozenset[tuple[str, str]]
 
 
-def _with_shared(shapes: list[Shape]) -> list[Shape]:
-    """And those of the fields that two or more of them have alike, where that saves the most lines."""
-    found = list(shapes)
-    left = [shape for shape in shapes if _base(shape, shapes) is None and not shape.odd]
-    while pairs := [(one, other) for one in left for other in left if one.name < other.name]:
-        one, other = max(pairs, key=lambda pair: (len(_alike(*pair)), pair[0].name, pair[1].name))
-        types = _alike(one, other)
-        if len(types) < _MANY_SHARED:
-            break
-        name = f"{min(one.name, other.name, key=len).removesuffix('Input').removesuffix('Json')}Fields{_ending(one)}"
-        shared = Shape(name, types, frozenset(types) & one.optional)
-        if shared.name in {each.name for each in found}:
-            break
-        found.append(shared)
-        left = [shared, *(shape for shape in left if not shape.holds(shared))]
-    return found
+def _with_bases(shapes: Sequence[Shape]) -> list[Shape]:
+    """A type that has all fields of another extends it, and what several have alike is a type of its own: always where that
+    saves the most lines. Each has one base at most, and answers and inputs have none in common.
+    """
+    whole = {shape.name: frozenset(shape.types.items()) for shape in shapes if not shape.choices}
+    left, found = dict(whole), {shape.name: shape for shape in shapes}
+    while True:
+        saved, shared, names = max(
+            (
+                _saved(shared, left, whole, found, ending)
+                for ending in ("Input", "Json")
+                for shared in _alike(left, ending)
+            ),
+            key=lambda each: (each[0], sorted(each[1])),
+            default=(0, frozenset(), []),
+        )
+        if saved <= 0:
+            return list(found.values())
+        base = next((name for name in names if whole[name] == shared and not found[name].odd), "")
+        if not base:
+            base = _name_of_shared(names, found)
+            types = {key: said for key, said in found[names[0]].types.items() if (key, said) in shared}
+            found[base], whole[base], left[base] = Shape(base, types), shared, shared
+        for name in names:
+            if name != base:
+                left[name] -= shared
+                own = {key: said for key, said in found[name].types.items() if (key, said) in left[name]}
+                found[name] = replace(found[name], types=own, base=base)
 
 
-def _alike(one: Shape, other: Shape) -> dict[str, str]:
-    same = (key for key in one.types if key in other.types and (key in one.optional) == (key in other.optional))
-    return {key: one.types[key] for key in same if one.types[key] == other.types[key]}
+def _alike(left: Mapping[str, Fields], ending: str) -> set[Fields]:
+    """What two of them have alike."""
+    many = [fields for name, fields in left.items() if name.endswith(ending) and len(fields) >= _LEAST_SHARED]
+    both = {one & other for place, one in enumerate(many) for other in many[place + 1 :]}
+    return {fields for fields in both if len(fields) >= _LEAST_SHARED}
 
 
-def _ending(shape: Shape) -> str:
-    return "Input" if shape.name.endswith("Input") else "Json"
+def _saved(
+    shared: Fields, left: Mapping[str, Fields], whole: Mapping[str, Fields], found: Mapping[str, Shape], ending: str
+) -> tuple[int, Fields, list[str]]:
+    """How many lines a base with these fields saves, and the types that have them."""
+    names = [name for name, own in left.items() if shared <= own and name.endswith(ending) and not found[name].base]
+    stands = any(whole[name] == shared and not found[name].odd for name in names)
+    return (len(names) - 1) * len(shared) - (0 if stands else 1), shared, names
 
 
-def _base(shape: Shape, shapes: list[Shape]) -> str | None:
-    def is_less(other: Shape) -> bool:
-        return (len(other.types), other.name) < (len(shape.types), shape.name) and not other.odd and not shape.odd
+def _name_of_shared(names: Sequence[str], taken: Mapping[str, Shape]) -> str:
+    """After the shortest of those that extend it."""
+    ending = _ENDING.search(names[0])
+    stems = (_ENDING.sub("", name) for name in sorted(names, key=lambda name: (len(name), name)))
+    wanted = (f"{stem}Fields{'' if ending is None else ending[1]}" for stem in stems)
+    return next(name for name in wanted if name not in taken)
 
-    fit = [each for each in shapes if len(each.types) >= _LEAST_SHARED and is_less(each) and shape.holds(each)]
-    best = max(fit, key=lambda each: (len(each.types), each.name), default=None)
-    return None if best is None else best.name
+
+_ENDING = re.compile(r"(?:Fields)?(Input|Json)$")
 
 
-def _class(shape: Shape, base: Shape | None) -> str:
-    own = {key: said for key, said in shape.types.items() if base is None or key not in base.types}
+def _class(shape: Shape) -> str:
     if shape.choices:
         return f"{shape.name}: TypeAlias = {shape.choices}\n"
-    parent, before = "TypedDict" if base is None else base.name, ""
+    parents, before = [shape.base] if shape.base else [], ""
     if shape.odd:
-        parent = f"_{shape.name}"
-        odd = ", ".join(f'"{key}": {_required(shape, key, said)}' for key, said in shape.odd.items())
-        before = f'{parent} = TypedDict("{parent}", {{{odd}}})\n\n'
-    lines = [f"    {key}: {_required(shape, key, said)}" for key, said in own.items()]
-    return before + "\n".join([f"class {shape.name}({parent}):", *(lines or ["    pass"])]) + "\n"
-
-
-def _required(shape: Shape, key: str, said: str) -> str:
-    return f"NotRequired[{said}]" if key in shape.optional else said
+        parents.insert(0, f"_{shape.name}")
+        odd = ", ".join(f'"{key}": {said}' for key, said in shape.odd.items())
+        before = f'{parents[0]} = TypedDict("{parents[0]}", {{{odd}}})\n\n'
+    lines = [f"    {key}: {said}" for key, said in shape.types.items()] or ["    pass"]
+    return before + "\n".join([f"class {shape.name}({', '.join(parents) or 'TypedDict'}):", *lines]) + "\n"
 
 
 def client_calls() -> str:

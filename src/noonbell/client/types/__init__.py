@@ -9,7 +9,6 @@ from noonbell.client.types.others import *  # noqa: F403
 from noonbell.client.types.runs import *  # noqa: F403
 from noonbell.client.types.task_inputs import *  # noqa: F403
 from noonbell.client.types.tasks import *  # noqa: F403
-from noonbell.client.types.workers import *  # noqa: F403
 
 
 class EventJson(TypedDict):

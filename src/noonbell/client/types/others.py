@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 from noonbell.client.types.task_inputs import QuietHoursInput
-from noonbell.client.types.tasks import NoteJson, QuietHoursJson
+from noonbell.client.types.tasks import AttemptFieldsJson, JobPageFieldsJson, NoteJson, QuietHoursJson
 
 
 class AlertAcknowledgeInput(TypedDict):
@@ -32,11 +32,16 @@ class AlertChannelChangeInput(TypedDict):
     spread_seconds: NotRequired[int]
 
 
-class AlertChannelJson(TypedDict):
+class AlertChannelFieldsJson(TypedDict):
     name: str
-    kind: Literal["webhook", "email", "slack", "teams", "telegram", "dingtalk", "feishu", "wecom", "apprise"]
     url: str
     secret: str | None
+    created_at: str
+    updated_at: str
+
+
+class AlertChannelJson(AlertChannelFieldsJson):
+    kind: Literal["webhook", "email", "slack", "teams", "telegram", "dingtalk", "feishu", "wecom", "apprise"]
     headers: dict[str, str]
     to: list[str]
     sender: str | None
@@ -45,8 +50,6 @@ class AlertChannelJson(TypedDict):
     language: Literal["en", "zh"]
     spread_seconds: int
     managed_by: str
-    created_at: str
-    updated_at: str
 
 
 class AlertChannelWriteInput(AlertChannelChangeInput):
@@ -57,20 +60,23 @@ class AlertChannelsJson(TypedDict):
     items: list[AlertChannelJson]
 
 
-class AlertDeliveryJson(TypedDict):
+class AlertDeliveryFieldsJson(TypedDict):
     id: int
-    channel: str
-    rule: str
-    type: str | None
-    subject: str
-    title: str | None
-    status: Literal["PENDING", "DELIVERED", "FAILED", "SKIPPED"]
     attempts: int
     next_attempt_at: str | None
     created_at: str
     ended_at: str | None
     response_code: int | None
     error: str | None
+
+
+class AlertDeliveryJson(AlertDeliveryFieldsJson):
+    channel: str
+    rule: str
+    type: str | None
+    subject: str
+    title: str | None
+    status: Literal["PENDING", "DELIVERED", "FAILED", "SKIPPED"]
     said: dict[str, Any] | None
 
 
@@ -254,6 +260,11 @@ class BulkItemJson(TypedDict):
     why: str
 
 
+class BulkListInput(TypedDict):
+    limit: NotRequired[int]
+    before: NotRequired[int | None]
+
+
 BulkKind: TypeAlias = Literal[
     "retry_runs",
     "redrive_runs",
@@ -264,11 +275,6 @@ BulkKind: TypeAlias = Literal[
     "delete_tasks",
     "change_tasks",
 ]
-
-
-class BulkListInput(TypedDict):
-    limit: NotRequired[int]
-    before: NotRequired[int | None]
 
 
 class BulkOperationJson(TypedDict):
@@ -354,13 +360,8 @@ class ExecutionListInput(TypedDict):
     execution_id: NotRequired[str | None]
 
 
-class ExecutionPageJson(TypedDict):
+class ExecutionPageJson(JobPageFieldsJson):
     items: list[ExecutionJson]
-    total: int | None
-    page: int
-    page_size: int
-    next_cursor: str | None
-    total_is_least: NotRequired[bool]
 
 
 class HealthJson(TypedDict):
@@ -423,13 +424,8 @@ class JobListInput(TypedDict):
     job_type: NotRequired[str | None]
 
 
-class JobPageJson(TypedDict):
+class JobPageJson(JobPageFieldsJson):
     items: list[JobJson]
-    total: int | None
-    page: int
-    page_size: int
-    next_cursor: str | None
-    total_is_least: NotRequired[bool]
 
 
 class JobSavedJson(JobJson):
@@ -454,15 +450,19 @@ class ParticipantJson(TypedDict):
     omitted: NotRequired[dict[str, int]]
 
 
+class PauseChangedJson(TypedDict):
+    paused: bool
+    reason: str | None
+    by: str | None
+    since: str | None
+    changed: bool
+
+
 class PauseJson(TypedDict):
     paused: bool
     reason: str | None
     by: str | None
     since: str | None
-
-
-class PauseChangedJson(PauseJson):
-    changed: bool
 
 
 class PauseWriteInput(TypedDict):
@@ -525,13 +525,8 @@ class PlanListInput(TypedDict):
     state: NotRequired[Literal["active", "error", "history", "pause"] | None]
 
 
-class PlanPageJson(TypedDict):
+class PlanPageJson(JobPageFieldsJson):
     items: list[PlanJson]
-    total: int | None
-    page: int
-    page_size: int
-    next_cursor: str | None
-    total_is_least: NotRequired[bool]
 
 
 class PlanRemovedJson(TypedDict):
@@ -539,16 +534,11 @@ class PlanRemovedJson(TypedDict):
     deleted: bool
 
 
-class PlanResultJson(TypedDict):
+class PlanResultJson(AttemptFieldsJson):
     run_id: int
     exec_time: str
     state: LastState
-    attempt: int
     participants: list[ParticipantJson]
-    result: Any
-    error_message: str | None
-    start_time: str | None
-    end_time: str | None
     omitted: NotRequired[dict[str, int]]
 
 
@@ -581,28 +571,26 @@ class SkippedListInput(TypedDict):
     after: NotRequired[int]
 
 
-class SubscriptionChangeInput(TypedDict):
-    url: NotRequired[str]
+class SubscriptionWriteFieldsInput(TypedDict):
     types: NotRequired[Sequence[str]]
     tasks: NotRequired[Sequence[str]]
     labels: NotRequired[Mapping[str, str]]
     queues: NotRequired[Sequence[str]]
     secret: NotRequired[str | None]
     active: NotRequired[bool]
+
+
+class SubscriptionChangeInput(SubscriptionWriteFieldsInput):
+    url: NotRequired[str]
     from_: NotRequired[str | None]
 
 
-class SubscriptionJson(TypedDict):
-    name: str
-    url: str
+class SubscriptionJson(AlertChannelFieldsJson):
     types: list[str]
     tasks: list[str]
     labels: dict[str, str]
     queues: list[str]
-    secret: str | None
     active: bool
-    created_at: str
-    updated_at: str
     position: str
     pending: int
     behind: int
@@ -625,15 +613,9 @@ class SubscriptionTestedJson(TypedDict):
     error: str | None
 
 
-class SubscriptionWriteInput(TypedDict):
+class SubscriptionWriteInput(SubscriptionWriteFieldsInput):
     name: str
     url: str
-    types: NotRequired[Sequence[str]]
-    tasks: NotRequired[Sequence[str]]
-    labels: NotRequired[Mapping[str, str]]
-    queues: NotRequired[Sequence[str]]
-    secret: NotRequired[str | None]
-    active: NotRequired[bool]
 
 
 class SubscriptionsJson(TypedDict):
@@ -681,18 +663,11 @@ class ViewsAskedInput(TypedDict):
     list: Literal["tasks", "runs"]
 
 
-class WebhookDeliveryListedJson(TypedDict):
-    id: int
+class WebhookDeliveryListedJson(AlertDeliveryFieldsJson):
     subscription: str
     event_id: str
     type: str
     status: Literal["PENDING", "DELIVERED", "FAILED"]
-    attempts: int
-    next_attempt_at: str | None
-    created_at: str
-    ended_at: str | None
-    response_code: int | None
-    error: str | None
     replay_of: int | None
 
 
@@ -700,7 +675,12 @@ class WebhookDeliveriesJson(TypedDict):
     items: list[WebhookDeliveryListedJson]
 
 
-class WebhookDeliveryJson(WebhookDeliveryListedJson):
+class WebhookDeliveryJson(AlertDeliveryFieldsJson):
+    subscription: str
+    event_id: str
+    type: str
+    status: Literal["PENDING", "DELIVERED", "FAILED"]
+    replay_of: int | None
     request_headers: dict[str, str]
     body: str
     response: str | None

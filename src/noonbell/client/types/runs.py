@@ -1,42 +1,43 @@
-"""JSON of the API: runs, stats, callbacks, calls. Made by tools/reference.py from the declarations of the endpoints."""
+"""JSON of the API: runs, stats, callbacks, calls, queues, workers, worker protocol. Made by tools/reference.py from the declarations of the endpoints."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
-from noonbell.client.types.task_inputs import DedupeInput, RetryPolicyInput
+from noonbell.client.types.task_inputs import (
+    QuietHoursInput,
+    RateLimitInput,
+    RetryPolicyInput,
+    RunListFieldsInput,
+    TriggerWriteInput,
+)
 from noonbell.client.types.tasks import (
+    AttemptFieldsJson,
+    ClaimedRunFieldsJson,
     ExecType,
-    Origin,
     PublishOutcome,
+    QuietHoursJson,
+    RateLimitJson,
     RetryPolicyJson,
+    RunFieldsJson,
     RunStatus,
-    SkipReason,
     SlaJson,
 )
 
 
-class RunFieldsJson(TypedDict):
-    attempt: int
+class AttemptJson(AttemptFieldsJson):
+    run_id: int
+    status: str
     worker_id: str | None
-    start_time: str | None
-    end_time: str | None
     response_code: int | None
-    result: Any
-    error_message: str | None
     error_details: dict[str, Any] | None
+    omitted: NotRequired[dict[str, int]]
+    resent: bool
     duration_ms: int | None
     request_headers: dict[str, str] | None
     request_body: str | None
     response_headers: dict[str, str] | None
     response_body: str | None
     truncated: bool
-
-
-class AttemptJson(RunFieldsJson):
-    run_id: int
-    status: str
-    omitted: NotRequired[dict[str, int]]
-    resent: bool
 
 
 class AttemptListInput(TypedDict):
@@ -59,20 +60,7 @@ class BatchAnswerJson(TypedDict):
     runs: list[PublishedJson]
 
 
-class BatchRunInput(TypedDict):
-    override_body: NotRequired[str | None]
-    force_async: NotRequired[bool]
-    payload: NotRequired[Any]
-    key: NotRequired[str | None]
-    if_finished: NotRequired[Literal["keep", "rerun", "rerun_failed", "rerun_succeeded"]]
-    update_waiting: NotRequired[bool]
-    delay_seconds: NotRequired[float]
-    run_at: NotRequired[str | None]
-    priority: NotRequired[int | None]
-    specific_worker_ids: NotRequired[Sequence[str] | None]
-    dedupe: NotRequired[DedupeInput | None]
-    concurrency_key: NotRequired[str | None]
-    expires_in_seconds: NotRequired[int | None]
+class BatchRunInput(TriggerWriteInput):
     task: int | str
 
 
@@ -83,19 +71,9 @@ class BatchWriteInput(TypedDict):
 _RunFilterInput = TypedDict("_RunFilterInput", {"from": NotRequired[str | None]})
 
 
-class RunFilterInput(_RunFilterInput):
+class RunFilterInput(_RunFilterInput, RunListFieldsInput):
     task: NotRequired[int | str | None]
-    status: NotRequired[Sequence[RunStatus] | RunStatus]
-    to: NotRequired[str | None]
     queue: NotRequired[str | None]
-    worker: NotRequired[str | None]
-    key: NotRequired[str | None]
-    origin: NotRequired[Origin | None]
-    label: NotRequired[str | None]
-    text: NotRequired[str | None]
-    search: NotRequired[str | None]
-    parent_id: NotRequired[int | None]
-    step: NotRequired[str | None]
 
 
 class BulkRunsInput(TypedDict):
@@ -155,14 +133,11 @@ class CallbackAnswerJson(TypedDict):
     final_status: Literal["CANCELED", "FAILED", "SKIPPED", "SUCCESS"] | None
 
 
-class CallbackWriteInput(TypedDict):
+class CallbackByIdsWriteInput(TypedDict):
     status: Literal["SUCCESS", "FAILED", "RUNNING"]
     data: NotRequired[Any]
     error_message: NotRequired[Any]
     progress: NotRequired[Any]
-
-
-class CallbackByIdsWriteInput(CallbackWriteInput):
     task_id: int
     run_id: int
 
@@ -188,6 +163,13 @@ class CallbackRecordsJson(TypedDict):
     items: list[CallbackRecordJson]
 
 
+class CallbackWriteInput(TypedDict):
+    status: Literal["SUCCESS", "FAILED", "RUNNING"]
+    data: NotRequired[Any]
+    error_message: NotRequired[Any]
+    progress: NotRequired[Any]
+
+
 class CancelWriteInput(TypedDict):
     reason: NotRequired[str]
 
@@ -198,8 +180,59 @@ class CanceledJson(TypedDict):
     canceled: bool
 
 
+class ClaimWriteInput(TypedDict):
+    queues: NotRequired[Sequence[str]]
+    job_types: NotRequired[Sequence[str] | None]
+    max: NotRequired[int]
+    wait_seconds: NotRequired[float]
+    version: NotRequired[int]
+    labels: NotRequired[Mapping[str, str]]
+    concurrency: NotRequired[int | None]
+
+
+class ClaimedRunJson(ClaimedRunFieldsJson):
+    run_id: int
+    task_id: int
+    task_name: str
+    key: str | None
+    idempotency_key: str
+    attempt: int
+    token: int
+    scheduled_time: str
+    previous_scheduled_time: str | None
+    lease_expires_at: str
+    shard_index: int | None
+    shard_total: int | None
+
+
+class WorkerOrderJson(TypedDict):
+    state: Literal["running", "draining", "stopping", "lost"]
+    concurrency: int | None
+
+
+class ClaimedJson(TypedDict):
+    runs: list[ClaimedRunJson]
+    worker: WorkerOrderJson
+
+
 class CleanRunsWriteInput(TypedDict):
     run_ids: Sequence[int]
+
+
+_DeadRunFilterInput = TypedDict("_DeadRunFilterInput", {"from": NotRequired[str | None]})
+
+
+class DeadRunFilterInput(_DeadRunFilterInput, RunListFieldsInput):
+    task: NotRequired[int | str | None]
+
+
+class DeadRunsInput(RunListFieldsInput):
+    task: NotRequired[int | str | None]
+    from_: NotRequired[str | None]
+    sort: NotRequired[Literal["-id", "id", "-scheduled_time", "scheduled_time", "-created_at", "created_at"]]
+    page: NotRequired[int]
+    page_size: NotRequired[int]
+    cursor: NotRequired[str | None]
 
 
 class ErrorBudgetJson(TypedDict):
@@ -213,6 +246,12 @@ class ErrorBudgetJson(TypedDict):
 
 class ExplainRunInput(TypedDict):
     lang: NotRequired[str | None]
+
+
+class ExtendWriteInput(TypedDict):
+    worker_id: str
+    token: int
+    seconds: float
 
 
 class StepInGraphJson(TypedDict):
@@ -246,6 +285,27 @@ class FlowGraphJson(TypedDict):
     steps: list[StepInGraphJson]
 
 
+class OrderAnswerJson(TypedDict):
+    run_id: int
+    order: Literal["continue", "cancel", "lost"]
+    lease_expires_at: str | None
+    ping_interval_ms: int | None
+
+
+class HeartbeatJson(TypedDict):
+    runs: list[OrderAnswerJson]
+    worker: WorkerOrderJson
+
+
+class HeldRunInput(TypedDict):
+    run_id: int
+    token: int
+
+
+class HeartbeatWriteInput(TypedDict):
+    runs: NotRequired[Sequence[HeldRunInput]]
+
+
 class HistoryImportedJson(TypedDict):
     imported: int
     known: int
@@ -256,6 +316,11 @@ class HistoryImportedJson(TypedDict):
 class KeptRunJson(TypedDict):
     run_id: int
     reason: Literal["not_found", "not_final", "part", "active_parts"]
+
+
+class LineInput(TypedDict):
+    level: NotRequired[Literal["debug", "info", "warning", "error"]]
+    message: Any
 
 
 class LoadListInput(TypedDict):
@@ -272,13 +337,16 @@ class SpreadJson(TypedDict):
     most: int | None
 
 
-class LoadStepJson(TypedDict):
+class LoadStepFieldsJson(TypedDict):
     at: str
     runs: int
-    failed: int
     success_ratio: float | None
     queue_time_ms: SpreadJson
     duration_ms: SpreadJson
+
+
+class LoadStepJson(LoadStepFieldsJson):
+    failed: int
 
 
 class LogLineJson(TypedDict):
@@ -300,10 +368,69 @@ class LogListInput(TypedDict):
     search: NotRequired[str | None]
 
 
+class LogWriteInput(TypedDict):
+    worker_id: str
+    token: int
+    level: NotRequired[Literal["debug", "info", "warning", "error"]]
+    message: NotRequired[Any]
+    lines: NotRequired[Sequence[LineInput] | None]
+
+
+class ProgressWriteInput(TypedDict):
+    worker_id: str
+    token: int
+    current: float
+    total: NotRequired[float | None]
+    message: NotRequired[Any]
+
+
 class PromotedJson(TypedDict):
     run_id: int
     status: RunStatus
     run_at: str
+
+
+class QueueDepthStepJson(TypedDict):
+    at: str
+    samples: int
+    waiting: float | None
+    most_waiting: int | None
+    longest_wait_ms: int | None
+
+
+_QueueDepthJson = TypedDict("_QueueDepthJson", {"from": str})
+
+
+class QueueDepthJson(_QueueDepthJson):
+    name: str
+    to: str
+    by: Literal["minute", "hour", "day"]
+    items: list[QueueDepthStepJson]
+
+
+class UnservedJson(TypedDict):
+    job_type: str | None
+    lack: Literal["queue", "job_type", "version", "named", "labels", "part"]
+    count: int
+    is_least: bool
+    run_id: int
+    task_id: int
+    since: str
+
+
+class QueueJson(TypedDict):
+    unserved: list[UnservedJson]
+    name: str
+    paused: bool
+    concurrency: int | None
+    rate_limit: RateLimitJson | None
+    quiet: list[QuietHoursJson]
+    spread_seconds: int
+    waiting: int
+    held: int
+    delayed: int
+    running: int
+    oldest_at: str | None
 
 
 _QueueStatsJson = TypedDict("_QueueStatsJson", {"from": str})
@@ -317,6 +444,22 @@ class QueueStatsJson(_QueueStatsJson):
     items: list[LoadStepJson]
 
 
+class QueueWriteInput(TypedDict):
+    rate_limit: NotRequired[RateLimitInput | None]
+    concurrency: NotRequired[int | None]
+    quiet: NotRequired[Sequence[QuietHoursInput]]
+    spread_seconds: NotRequired[int]
+
+
+class QueuesJson(TypedDict):
+    items: list[QueueJson]
+
+
+class RedriveWriteInput(TypedDict):
+    filter: NotRequired[DeadRunFilterInput | None]
+    dry_run: NotRequired[bool]
+
+
 class RetriedJson(TypedDict):
     run_id: int
     retry_of_run_id: int
@@ -326,64 +469,27 @@ class RetryWriteInput(TypedDict):
     from_step: NotRequired[str | None]
 
 
-class RunListFieldsInput(TypedDict):
-    task: NotRequired[int | str | None]
-    status: NotRequired[Sequence[RunStatus] | RunStatus]
-    from_: NotRequired[str | None]
-    to: NotRequired[str | None]
-    queue: NotRequired[str | None]
-    worker: NotRequired[str | None]
-    key: NotRequired[str | None]
-    origin: NotRequired[Origin | None]
-    label: NotRequired[str | None]
-    text: NotRequired[str | None]
-    search: NotRequired[str | None]
-    parent_id: NotRequired[int | None]
-    step: NotRequired[str | None]
-
-
 class RunExportInput(RunListFieldsInput):
+    task: NotRequired[int | str | None]
+    from_: NotRequired[str | None]
+    queue: NotRequired[str | None]
     format: NotRequired[Literal["csv", "ndjson"]]
 
 
 class RunJson(RunFieldsJson):
-    id: int
-    task_id: int
-    task_name: str
-    task_version: int
-    origin: Origin
-    status: RunStatus
-    scheduled_time: str
-    run_at: str
-    created_at: str
-    updated_at: str
-    queue: str
-    moved_to: str | None
-    priority: int
-    key: str | None
-    retry_count: int
-    lost_count: int
-    retry_of_run_id: int | None
-    upstream_run_ids: list[int] | None
-    parent_id: int | None
-    shard_index: int | None
-    shard_total: int | None
-    step_id: str | None
-    item_index: int | None
-    skip_reason: SkipReason | None
-    expires_at: str | None
-    next_retry_time: str | None
-    callback_deadline: str | None
-    lease_expires_at: str | None
-    progress: dict[str, Any] | None
-    trace_id: str | None
-    idempotency_key: str | None
-    final_status: Literal["CANCELED", "FAILED", "SKIPPED", "SUCCESS"] | None
     payload: Any
     call: CallJson | None
+    request_headers: dict[str, str] | None
+    request_body: str | None
+    response_headers: dict[str, str] | None
+    response_body: str | None
+    truncated: bool
 
 
 class RunListInput(RunListFieldsInput):
+    task: NotRequired[int | str | None]
+    from_: NotRequired[str | None]
+    queue: NotRequired[str | None]
     sort: NotRequired[Literal["-id", "id", "-scheduled_time", "scheduled_time", "-created_at", "created_at"]]
     page: NotRequired[int]
     page_size: NotRequired[int]
@@ -429,17 +535,20 @@ class RunsRetriedJson(TypedDict):
     more: bool
 
 
-class ServiceLevelFiguresJson(TypedDict):
-    at: str
-    runs: int
-    success_ratio: float | None
+class SeriesListInput(TypedDict):
+    from_: NotRequired[str | None]
+    to: NotRequired[str | None]
+    by: NotRequired[Literal["minute", "hour", "day"]]
+
+
+class ServiceLevelFiguresJson(LoadStepFieldsJson):
     start_delay_ms: SpreadJson
-    queue_time_ms: SpreadJson
-    duration_ms: SpreadJson
     breaches: dict[str, int]
 
 
-class TaskServiceLevelJson(ServiceLevelFiguresJson):
+class TaskServiceLevelJson(LoadStepFieldsJson):
+    start_delay_ms: SpreadJson
+    breaches: dict[str, int]
     task_id: int
     task_name: str
     sla: SlaJson | None
@@ -471,6 +580,20 @@ class ServiceLevelsJson(_ServiceLevelsJson):
     tasks: list[TaskServiceLevelJson]
     tasks_total: int
     breaches: list[SlaBreachJson]
+
+
+class SettleWriteInput(TypedDict):
+    worker_id: str
+    token: int
+    outcome: Literal["success", "fail", "error", "release"]
+    result: NotRequired[Any]
+    error_message: NotRequired[Any]
+    error_details: NotRequired[Any]
+
+
+class SettledRunJson(TypedDict):
+    run_id: int
+    status: RunStatus
 
 
 class SlaListInput(TypedDict):
@@ -515,8 +638,37 @@ class StatsListInput(TypedDict):
     to: NotRequired[str | None]
 
 
-class WorkerLoadStepJson(LoadStepJson):
+class WorkerChangeInput(TypedDict):
+    concurrency: int
+
+
+class WorkerForgottenJson(TypedDict):
+    worker_id: str
+    deleted: bool
+
+
+class WorkerJson(TypedDict):
+    id: str
+    state: Literal["running", "draining", "stopping", "lost"]
+    version: int
+    labels: dict[str, str]
+    queues: list[str]
+    job_types: list[str] | None
+    concurrency: int
+    running: int
+    part_of: str | None
+    started_at: str
+    last_heartbeat_at: str
+
+
+class WorkerLoadStepJson(LoadStepFieldsJson):
+    failed: int
     busy: float | None
+
+
+class WorkerStateSetJson(TypedDict):
+    worker_id: str
+    state: Literal["running", "draining", "stopping", "lost"]
 
 
 _WorkerStatsJson = TypedDict("_WorkerStatsJson", {"from": str})
@@ -529,3 +681,8 @@ class WorkerStatsJson(_WorkerStatsJson):
     by: Literal["hour", "day"]
     total: WorkerLoadStepJson
     items: list[WorkerLoadStepJson]
+
+
+class WorkersJson(TypedDict):
+    items: list[WorkerJson]
+    has_scheduler: bool

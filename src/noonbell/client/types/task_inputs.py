@@ -1,4 +1,4 @@
-"""JSON of the API: what is given of tasks and schedules. Made by tools/reference.py from the declarations of the endpoints."""
+"""JSON of the API: what is given of tasks, schedules and calendars. Made by tools/reference.py from the declarations of the endpoints."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict
@@ -18,6 +18,14 @@ class AfterInput(TypedDict):
     within_seconds: NotRequired[int]
 
 
+class AmqpMessageFieldsInput(TypedDict):
+    url: str
+    headers: NotRequired[Mapping[str, str]]
+    callback: NotRequired[bool]
+    callback_timeout_sec: NotRequired[int]
+    reply: NotRequired[bool]
+
+
 class AmqpPropertiesInput(TypedDict):
     content_type: NotRequired[str]
     content_encoding: NotRequired[str | None]
@@ -27,27 +35,17 @@ class AmqpPropertiesInput(TypedDict):
     expiration_ms: NotRequired[int | None]
 
 
-class AmqpMessageInput(TypedDict):
-    url: str
-    headers: NotRequired[Mapping[str, str]]
-    callback: NotRequired[bool]
-    callback_timeout_sec: NotRequired[int]
+class AmqpMessageInput(AmqpMessageFieldsInput):
     exchange: NotRequired[str]
     routing_key: NotRequired[str]
     properties: NotRequired[AmqpPropertiesInput]
     persistent: NotRequired[bool]
     mandatory: NotRequired[bool]
-    reply: NotRequired[bool]
 
 
-class NatsMessageInput(TypedDict):
-    url: str
-    headers: NotRequired[Mapping[str, str]]
-    callback: NotRequired[bool]
-    callback_timeout_sec: NotRequired[int]
+class NatsMessageInput(AmqpMessageFieldsInput):
     subject: str
     jetstream: NotRequired[bool]
-    reply: NotRequired[bool]
 
 
 class RedisMessageInput(TypedDict):
@@ -231,7 +229,7 @@ class StepInput(StepFieldsInput):
     allow_failure: NotRequired[bool]
 
 
-class TaskInFileFieldsInput(StepFieldsInput):
+class TaskWriteFieldsInput(StepFieldsInput):
     description: NotRequired[str]
     labels: NotRequired[Mapping[str, str]]
     external_id: NotRequired[str | None]
@@ -276,9 +274,12 @@ class TaskInFileFieldsInput(StepFieldsInput):
     skip_next: NotRequired[int | None]
 
 
-class TaskInFileInput(TaskInFileFieldsInput):
-    name: str
+class TaskPatchFieldsInput(TaskWriteFieldsInput):
     version: NotRequired[Any]
+
+
+class TaskInFileInput(TaskPatchFieldsInput):
+    name: str
 
 
 class ApplyInput(TypedDict):
@@ -313,6 +314,22 @@ class BulkTasksInput(TypedDict):
     all: NotRequired[bool]
 
 
+class IcalSourceInput(TypedDict):
+    url: str
+    refresh_seconds: NotRequired[int]
+
+
+class CalendarWriteInput(TypedDict):
+    description: NotRequired[str]
+    timezone: NotRequired[str | None]
+    closed_weekdays: NotRequired[Sequence[int]]
+    closed: NotRequired[Sequence[str]]
+    open: NotRequired[Sequence[str]]
+    ical: NotRequired[IcalSourceInput | None]
+    ical_days: NotRequired[Sequence[str] | None]
+    ics: NotRequired[str | None]
+
+
 class CleanWriteInput(TypedDict):
     older_than_days: NotRequired[float | None]
     older_than_seconds: NotRequired[float | None]
@@ -321,6 +338,11 @@ class CleanWriteInput(TypedDict):
         Sequence[Literal["CALLBACK_SUCCESS", "CANCELED", "FAILED", "FAILED_TIMEOUT", "SKIPPED", "SUCCESS", "TIMEOUT"]]
         | Literal["CALLBACK_SUCCESS", "CANCELED", "FAILED", "FAILED_TIMEOUT", "SKIPPED", "SUCCESS", "TIMEOUT"]
     ]
+
+
+class DaysAskedInput(TypedDict):
+    from_: NotRequired[str | None]
+    count: NotRequired[int]
 
 
 class DedupeInput(TypedDict):
@@ -338,6 +360,10 @@ class ExplainTaskInput(TypedDict):
 
 class NextListInput(TypedDict):
     count: NotRequired[int]
+
+
+class PreviewAskedInput(TypedDict):
+    days: NotRequired[int]
 
 
 class PreviewWriteInput(TypedDict):
@@ -365,11 +391,9 @@ class RemovalInput(TypedDict):
     force: NotRequired[bool]
 
 
-class RunsOfTaskInput(TypedDict):
+class RunListFieldsInput(TypedDict):
     status: NotRequired[Sequence[RunStatus] | RunStatus]
-    from_: NotRequired[str | None]
     to: NotRequired[str | None]
-    queue: NotRequired[str | None]
     worker: NotRequired[str | None]
     key: NotRequired[str | None]
     origin: NotRequired[Origin | None]
@@ -378,6 +402,11 @@ class RunsOfTaskInput(TypedDict):
     search: NotRequired[str | None]
     parent_id: NotRequired[int | None]
     step: NotRequired[str | None]
+
+
+class RunsOfTaskInput(RunListFieldsInput):
+    from_: NotRequired[str | None]
+    queue: NotRequired[str | None]
     sort: NotRequired[Literal["-id", "id", "-scheduled_time", "scheduled_time", "-created_at", "created_at"]]
     page: NotRequired[int]
     page_size: NotRequired[int]
@@ -394,16 +423,9 @@ class SlotListInput(TypedDict):
     limit: NotRequired[int]
 
 
-class TaskPatchFieldsInput(TaskInFileFieldsInput):
-    managed_by: NotRequired[str]
-
-
-class TaskPatchInput(TaskPatchFieldsInput):
+class TaskBatchChangeInput(TaskPatchFieldsInput):
     name: NotRequired[str]
-    version: NotRequired[Any]
-
-
-class TaskBatchChangeInput(TaskPatchInput):
+    managed_by: NotRequired[str]
     id: int
 
 
@@ -416,8 +438,9 @@ class TaskBatchDeleteInput(TypedDict):
     tasks: Sequence[TaskBatchDeletionInput]
 
 
-class TaskWriteInput(TaskPatchFieldsInput):
+class TaskWriteInput(TaskWriteFieldsInput):
     name: str
+    managed_by: NotRequired[str]
 
 
 class TaskBatchInput(TypedDict):
@@ -448,6 +471,11 @@ class TaskListInput(TaskFilterInput):
     cursor: NotRequired[str | None]
 
 
+class TaskPatchInput(TaskPatchFieldsInput):
+    name: NotRequired[str]
+    managed_by: NotRequired[str]
+
+
 class TaskPauseInput(TypedDict):
     reason: NotRequired[str]
     until: NotRequired[str | None]
@@ -461,8 +489,9 @@ class TaskPauseWriteInput(TypedDict):
     for_seconds: NotRequired[int | None]
 
 
-class TaskReplaceInput(TaskWriteInput):
-    version: NotRequired[Any]
+class TaskReplaceInput(TaskPatchFieldsInput):
+    name: str
+    managed_by: NotRequired[str]
 
 
 class TimelineListInput(TypedDict):

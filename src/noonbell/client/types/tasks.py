@@ -1,4 +1,4 @@
-"""JSON of the API: tasks, schedules. Made by tools/reference.py from the declarations of the endpoints."""
+"""JSON of the API: tasks, schedules, calendars. Made by tools/reference.py from the declarations of the endpoints."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -15,6 +15,14 @@ class AfterJson(TypedDict):
     within_seconds: int
 
 
+class AmqpMessageFieldsJson(TypedDict):
+    url: str
+    headers: dict[str, str]
+    callback: bool
+    callback_timeout_sec: int
+    reply: bool
+
+
 class AmqpPropertiesJson(TypedDict):
     content_type: str
     content_encoding: str | None
@@ -24,17 +32,12 @@ class AmqpPropertiesJson(TypedDict):
     expiration_ms: int | None
 
 
-class AmqpMessageJson(TypedDict):
-    url: str
-    headers: dict[str, str]
-    callback: bool
-    callback_timeout_sec: int
+class AmqpMessageJson(AmqpMessageFieldsJson):
     exchange: str
     routing_key: str
     properties: AmqpPropertiesJson
     persistent: bool
     mandatory: bool
-    reply: bool
 
 
 class ChangedTaskJson(TypedDict):
@@ -62,6 +65,66 @@ class BackfilledJson(TypedDict):
     existing: int
     refused: int
     next_from: str | None
+
+
+class CalendarDayJson(TypedDict):
+    day: str
+    open: bool
+    why: str
+
+
+class CalendarDaysJson(TypedDict):
+    items: list[CalendarDayJson]
+
+
+class IcalSourceJson(TypedDict):
+    url: str
+    refresh_seconds: int
+
+
+class CalendarJson(TypedDict):
+    description: str
+    timezone: str | None
+    closed_weekdays: list[int]
+    closed: list[str]
+    open: list[str]
+    ical: IcalSourceJson | None
+    name: str
+    revision: int
+    ical_days: list[str]
+    ical_fetched_at: str | None
+    ical_checked_at: str | None
+    ical_error: str | None
+    tasks: int
+    created_at: str
+    updated_at: str
+    changed_by: str | None
+
+
+class SlotMoveJson(TypedDict):
+    task_id: int
+    task_name: str
+    slot: str
+    before: str | None
+    after: str | None
+    is_late: bool
+
+
+class CalendarPreviewJson(TypedDict):
+    changes: bool
+    tasks: int
+    moves: list[SlotMoveJson]
+    more: bool
+    until: str
+
+
+class CalendarSavedJson(CalendarJson):
+    changed: bool
+    changed_tasks: list[int]
+
+
+class CalendarsJson(TypedDict):
+    items: list[CalendarJson]
 
 
 class ChangedInBatchJson(TypedDict):
@@ -114,9 +177,6 @@ class EarlierRunsJson(TypedDict):
     count: int
     failed: int
     more: bool
-
-
-ExecType: TypeAlias = Literal["SYNC", "ASYNC", "JOB", "FLOW", "COMMAND", "AMQP", "NATS", "REDIS", "MQTT", "GRPC"]
 
 
 class ExplanationJson(TypedDict):
@@ -183,9 +243,6 @@ class KeyLinesJson(TypedDict):
     items: list[KeyLineJson]
 
 
-MisfirePolicy: TypeAlias = Literal["FIRE_NOW", "FIRE_ONCE", "SKIP", "CATCH_UP_LIMITED"]
-
-
 class MonthlySpecJson(TypedDict):
     type: Literal["monthly"]
     day: int
@@ -204,14 +261,9 @@ class MqttMessageJson(TypedDict):
     version: Literal["5", "3.1.1"]
 
 
-class NatsMessageJson(TypedDict):
-    url: str
-    headers: dict[str, str]
-    callback: bool
-    callback_timeout_sec: int
+class NatsMessageJson(AmqpMessageFieldsJson):
     subject: str
     jetstream: bool
-    reply: bool
 
 
 class NoteJson(TypedDict):
@@ -225,18 +277,10 @@ class OnceSpecJson(TypedDict):
     run_if_late: bool
 
 
-Origin: TypeAlias = Literal[
-    "schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call", "import"
-]
-
-
 class PreviewJson(TypedDict):
     next_fires: list[FireJson]
     description: str
     notes: list[NoteJson]
-
-
-PublishOutcome: TypeAlias = Literal["created", "exists", "running", "updated", "refused"]
 
 
 _QuietHoursJson = TypedDict("_QuietHoursJson", {"from": str})
@@ -275,6 +319,19 @@ class RetryPolicyJson(TypedDict):
     retry_on: list[Literal["network", "timeout", "5xx", "429", "error", "callback_failed", "callback_timeout"]]
 
 
+class AttemptFieldsJson(TypedDict):
+    attempt: int
+    start_time: str | None
+    end_time: str | None
+    result: Any
+    error_message: str | None
+
+
+Origin: TypeAlias = Literal[
+    "schedule", "trigger", "publish", "backfill", "retry", "upstream", "flow", "spawn", "call", "import"
+]
+
+
 RunStatus: TypeAlias = Literal[
     "SCHEDULED",
     "RUNNING",
@@ -306,7 +363,7 @@ SkipReason: TypeAlias = Literal[
 ]
 
 
-class RunInListJson(TypedDict):
+class RunFieldsJson(AttemptFieldsJson):
     id: int
     task_id: int
     task_name: str
@@ -321,7 +378,6 @@ class RunInListJson(TypedDict):
     moved_to: str | None
     priority: int
     key: str | None
-    attempt: int
     retry_count: int
     lost_count: int
     retry_of_run_id: int | None
@@ -333,22 +389,21 @@ class RunInListJson(TypedDict):
     item_index: int | None
     skip_reason: SkipReason | None
     expires_at: str | None
-    start_time: str | None
-    end_time: str | None
     next_retry_time: str | None
     callback_deadline: str | None
     worker_id: str | None
     lease_expires_at: str | None
     response_code: int | None
-    result: Any
-    error_message: str | None
     error_details: dict[str, Any] | None
     progress: dict[str, Any] | None
     trace_id: str | None
     idempotency_key: str | None
-    omitted: NotRequired[dict[str, int]]
     duration_ms: int | None
     final_status: Literal["CANCELED", "FAILED", "SKIPPED", "SUCCESS"] | None
+
+
+class RunInListJson(RunFieldsJson):
+    omitted: NotRequired[dict[str, int]]
 
 
 class RunOnTimelineJson(TypedDict):
@@ -359,13 +414,16 @@ class RunOnTimelineJson(TypedDict):
     end_time: str | None
 
 
-class RunPageJson(TypedDict):
-    items: list[RunInListJson]
+class JobPageFieldsJson(TypedDict):
     total: int | None
     page: int
     page_size: int
     next_cursor: str | None
     total_is_least: NotRequired[bool]
+
+
+class RunPageJson(JobPageFieldsJson):
+    items: list[RunInListJson]
 
 
 class SchedulePreviewJson(TypedDict):
@@ -431,7 +489,19 @@ class StatusOfTaskJson(TypedDict):
     status: Literal["ENABLED", "DISABLED", "COMPLETED", "ERROR"]
 
 
-class StepFieldsJson(TypedDict):
+class ClaimedRunFieldsJson(TypedDict):
+    job_type: str | None
+    payload: Any
+    queue: str
+    priority: int
+    timeout_seconds: float
+    ping_interval_ms: int
+
+
+ExecType: TypeAlias = Literal["SYNC", "ASYNC", "JOB", "FLOW", "COMMAND", "AMQP", "NATS", "REDIS", "MQTT", "GRPC"]
+
+
+class StepFieldsJson(ClaimedRunFieldsJson):
     exec_type: ExecType
     http_method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
     target_url: str | None
@@ -442,25 +512,19 @@ class StepFieldsJson(TypedDict):
     callback_method: Literal["POST", "PUT", "PATCH"]
     callback_timeout_sec: int
     cancel_url: str | None
-    job_type: str | None
-    payload: Any
     amqp: AmqpMessageJson | None
     nats: NatsMessageJson | None
     redis: RedisMessageJson | None
     mqtt: MqttMessageJson | None
     grpc: GrpcCallJson | None
-    queue: str
     command: Any
     shell: bool
     env: dict[str, str]
     cwd: str | None
     user: str | None
     ok_codes: list[int]
-    timeout_seconds: float
     retry_policy: RetryPolicyJson | None
-    priority: int
     worker_timeout_ms: int
-    ping_interval_ms: int
     expires_in_seconds: int | None
     specific_worker_ids: list[str]
     min_worker_version: int
@@ -500,6 +564,9 @@ class WeeklySpecJson(TypedDict):
     weekday: int
     time: str
     repeat: int | None
+
+
+MisfirePolicy: TypeAlias = Literal["FIRE_NOW", "FIRE_ONCE", "SKIP", "CATCH_UP_LIMITED"]
 
 
 class TaskPauseJson(TypedDict):
@@ -585,13 +652,8 @@ class TaskOnTimelineJson(TypedDict):
     overlap_risk: bool
 
 
-class TaskPageJson(TypedDict):
+class TaskPageJson(JobPageFieldsJson):
     items: list[TaskJson]
-    total: int | None
-    page: int
-    page_size: int
-    next_cursor: str | None
-    total_is_least: NotRequired[bool]
 
 
 class TaskPausedJson(TypedDict):
@@ -632,6 +694,9 @@ class TimelineJson(_TimelineJson):
     total: int | None
     page: int
     page_size: int
+
+
+PublishOutcome: TypeAlias = Literal["created", "exists", "running", "updated", "refused"]
 
 
 class TriggeredJson(TypedDict):
