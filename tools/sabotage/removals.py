@@ -1406,7 +1406,7 @@ REMOVALS: Final[tuple[Removal, ...]] = (
             (
                 "MQTT",
                 "targets/brokers/mqtt.py",
-                "if not publishing.done():\n                raise lost(self._client.ended().exception())\n            publishing.result()",
+                "if not await done_before(publishing, self._client.ended()):\n                raise lost(self._client.ended().exception())\n            publishing.result()",
                 "pass",
                 "mqtt-before-at_least_once",
             ),

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from noonbell.engine.in_flight import AbandonedThreads
     from noonbell.ports import Store
     from noonbell.settings import Settings
-    from noonbell.targets.brokers.pool import LoadClient, OpenBroker
+    from noonbell.targets.brokers.amqp import AmqpConnection
+    from noonbell.targets.brokers.mqtt import MqttConnection
+    from noonbell.targets.brokers.nats import NatsConnection
+    from noonbell.targets.brokers.pool import LoadClient
+    from noonbell.targets.brokers.redis import RedisConnection
     from noonbell.targets.brokers.target import BrokerTarget
     from noonbell.targets.command.allowed import Allowed
     from noonbell.targets.command.target import CommandTarget
@@ -127,28 +131,28 @@ def broker_target(settings: Settings, client: LoadClient) -> BrokerTarget:
     )
 
 
-def _open_amqp() -> OpenBroker:
-    from noonbell.targets.brokers.amqp import open_amqp
+def _amqp_client() -> type[AmqpConnection]:
+    from noonbell.targets.brokers.amqp import AmqpConnection
 
-    return open_amqp
-
-
-def _open_nats() -> OpenBroker:
-    from noonbell.targets.brokers.nats import open_nats
-
-    return open_nats
+    return AmqpConnection
 
 
-def _open_redis() -> OpenBroker:
-    from noonbell.targets.brokers.redis import open_redis
+def _nats_client() -> type[NatsConnection]:
+    from noonbell.targets.brokers.nats import NatsConnection
 
-    return open_redis
+    return NatsConnection
 
 
-def _open_mqtt() -> OpenBroker:
-    from noonbell.targets.brokers.mqtt import open_mqtt
+def _redis_client() -> type[RedisConnection]:
+    from noonbell.targets.brokers.redis import RedisConnection
 
-    return open_mqtt
+    return RedisConnection
+
+
+def _mqtt_client() -> type[MqttConnection]:
+    from noonbell.targets.brokers.mqtt import MqttConnection
+
+    return MqttConnection
 
 
 def _of_broker(client: LoadClient) -> Callable[[TargetParts], BrokerTarget]:
@@ -159,10 +163,10 @@ MAKERS: Final[Mapping[str, Callable[[TargetParts], OpenableTarget]]] = {
     HTTP.name: lambda parts: http_target(parts.settings, parts.own_ports),
     JOBS.name: _job_target,
     COMMANDS.name: _command_target,
-    AMQP.name: _of_broker(_open_amqp),
-    NATS.name: _of_broker(_open_nats),
-    REDIS.name: _of_broker(_open_redis),
-    MQTT.name: _of_broker(_open_mqtt),
+    AMQP.name: _of_broker(_amqp_client),
+    NATS.name: _of_broker(_nats_client),
+    REDIS.name: _of_broker(_redis_client),
+    MQTT.name: _of_broker(_mqtt_client),
     GRPC.name: _grpc_target,
 }
 

@@ -17,25 +17,24 @@ from aiormq.abc import AbstractChannel, DeliveredMessage
 from aiormq.connection import TransportFactory
 from pamqp.commands import Basic
 
-from noonbell.engine import failpoint
 from noonbell.model.broker import AmqpMessage
 from noonbell.model.failure_text import failure_text
 from noonbell.targets.brokers.message import Outgoing
-from noonbell.targets.brokers.pool import BrokerFailure, Link, lost
-from noonbell.targets.brokers.target import BrokerReceipt, sent
+from noonbell.targets.brokers.pool import (
+    BrokerFailure,
+    BrokerReceipt,
+    Link,
+    connection_not_taken,
+    credentials_refused,
+    done_before,
+    lost,
+    sent,
+)
 
 logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # what goes wrong with an attempt is said in its outcome
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 _LOST: Final = (wrong.AMQPConnectionError, wrong.ChannelClosed, wrong.ChannelInvalidStateError, OSError, RuntimeError)
-_LEAVE: Final = 0.05
-"""Seconds that a message gets to leave before a failpoint strikes."""
-
-
-async def open_amqp(link: Link, message: Outgoing) -> AmqpConnection:
-    connection = AmqpConnection(link, message)
-    await connection.open()
-    return connection
 
 
 class _LinkFactory(TransportFactory):
@@ -61,25 +60,21 @@ class AmqpConnection:
         self._replies: asyncio.Queue[DeliveredMessage] | None = None
 
     async def open(self) -> None:
-        where = self._address.shown
+        address = self._address
         try:
             await self._connection.connect()
             self._channel = await self._connection.channel(publisher_confirms=True, on_return_raises=True)
         except (wrong.AuthenticationError, wrong.ProbableAuthenticationError) as error:
-            raise BrokerFailure(
-                "authentication", failure_text("credentials_refused", where=where, error=str(error))
-            ) from None
+            raise credentials_refused(address, error) from None
         except wrong.ConnectionNotAllowed as error:
-            raise BrokerFailure(
-                "refused", failure_text("connection_not_taken", where=where, error=str(error))
-            ) from None
+            raise connection_not_taken("refused", address, error) from None
         except wrong.ConnectionClosed as error:
             kind = "refused" if error.args and error.args[0] in (402, 403, 404, 530) else "connection_lost"
-            raise BrokerFailure(kind, failure_text("connection_not_taken", where=where, error=str(error))) from None
+            raise connection_not_taken(kind, address, error) from None
         except ssl.SSLError:
             raise  # which is a ValueError, too
         except (wrong.AMQPError, RuntimeError, ValueError) as error:
-            raise BrokerFailure("connection_lost", f"{where} does not respond like RabbitMQ: {error}") from None
+            raise BrokerFailure("connection_lost", f"{address.shown} does not respond like RabbitMQ: {error}") from None
 
     @property
     def is_open(self) -> bool:
@@ -128,20 +123,17 @@ class AmqpConnection:
             message_type=given.type,
             app_id=given.app_id,
         )
-        publishing = channel.basic_publish(
-            message.content,
-            exchange=spec.exchange,
-            routing_key=message.destination,
-            properties=properties,
-            mandatory=spec.mandatory,
+        publishing = asyncio.ensure_future(
+            channel.basic_publish(
+                message.content,
+                exchange=spec.exchange,
+                routing_key=message.destination,
+                properties=properties,
+                mandatory=spec.mandatory,
+            )
         )
-        if not failpoint.is_armed:
-            await publishing
-            return
-        under_way = asyncio.ensure_future(publishing)
-        await asyncio.wait({under_way}, timeout=_LEAVE)
-        sent()
-        await under_way
+        await sent(publishing)
+        await publishing
 
     async def _listen(self, channel: AbstractChannel) -> asyncio.Queue[DeliveredMessage]:
         """Where answers arrive, for as long as the connection is kept."""
@@ -154,13 +146,7 @@ class AmqpConnection:
     async def _reply(self, channel: AbstractChannel, replies: asyncio.Queue[DeliveredMessage], key: str) -> bytes:
         while True:
             waiting = asyncio.ensure_future(replies.get())
-            closing: asyncio.Future[Any] = channel.closing
-            try:
-                await asyncio.wait({waiting, closing}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                if not waiting.done():
-                    waiting.cancel()
-            if waiting.cancelled() or not waiting.done():
+            if not await done_before(waiting, channel.closing):
                 raise lost()
             answer = waiting.result()
             correlation = answer.header.properties.correlation_id

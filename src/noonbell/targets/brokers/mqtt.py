@@ -16,12 +16,19 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from noonbell.engine import failpoint
 from noonbell.model.broker import MqttMessage, MqttVersion
 from noonbell.model.failure_text import failure_text
 from noonbell.targets.brokers.message import Outgoing
-from noonbell.targets.brokers.pool import BrokerFailure, Link, lost
-from noonbell.targets.brokers.target import BrokerReceipt, sent
+from noonbell.targets.brokers.pool import (
+    BrokerFailure,
+    BrokerReceipt,
+    Link,
+    connection_not_taken,
+    credentials_refused,
+    done_before,
+    lost,
+    sent,
+)
 
 _QUIET: Final = logging.getLogger("noonbell.mqtt")
 _QUIET.setLevel(logging.CRITICAL)
@@ -33,14 +40,6 @@ _REFUSALS: Final = 128
 _FOR_NOW: Final = (136, 137, 151)
 """Server unavailable, server busy, quota exceeded."""
 _HANDSHAKE_SECONDS: Final = 20.0
-_LEAVE: Final = 0.05
-"""Seconds that a message gets to leave before a failpoint strikes."""
-
-
-async def open_mqtt(link: Link, message: Outgoing) -> MqttConnection:
-    connection = MqttConnection(link, message)
-    await connection.open()
-    return connection
 
 
 class _LinkClient(aiomqtt.Client):
@@ -111,13 +110,10 @@ class MqttConnection:
             raise
         except aiomqtt.MqttError as error:
             code = _code_of(getattr(error, "rc", None))
-            where = self._address.shown
             if code in _CREDENTIALS:
-                raise BrokerFailure(
-                    "authentication", failure_text("credentials_refused", where=where, error=str(error))
-                ) from None
+                raise credentials_refused(self._address, error) from None
             kind = "error" if code in _FOR_NOW or code == 3 else "connection_lost" if code is None else "refused"
-            raise BrokerFailure(kind, failure_text("connection_not_taken", where=where, error=str(error))) from None
+            raise connection_not_taken(kind, self._address, error) from None
 
     def _handshaken(self) -> socket.socket:
         """In a thread: the client wants a socket on which TLS is spoken already."""
@@ -158,23 +154,14 @@ class MqttConnection:
             )
         )
         try:
-            if failpoint.is_armed:
-                await asyncio.wait({publishing}, timeout=_LEAVE)
-            sent()
-            # The client leaves those that wait for an answer waiting when its connection ends.
-            await asyncio.wait({publishing, self._client.ended()}, return_when=asyncio.FIRST_COMPLETED)
-            if not publishing.done():
+            await sent(publishing)
+            if not await done_before(publishing, self._client.ended()):
                 raise lost(self._client.ended().exception())
             publishing.result()
         except aiomqtt.MqttError as error:
             raise lost(error) from None
         except ValueError as error:
             raise BrokerFailure("refused", str(error)) from None
-        finally:
-            if not publishing.done():
-                publishing.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await publishing
         reason = self._client.reason
         code = _code_of(reason)
         if code is not None and code >= _REFUSALS:

@@ -5,7 +5,6 @@ acknowledgement is there; with `reply`, the consumer's answer is waited for.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import ssl
 from collections.abc import Awaitable
@@ -20,8 +19,15 @@ from noonbell.engine import failpoint
 from noonbell.model.broker import NatsMessage
 from noonbell.model.failure_text import failure_text
 from noonbell.targets.brokers.message import Outgoing
-from noonbell.targets.brokers.pool import BrokerFailure, Link, lost
-from noonbell.targets.brokers.target import BrokerReceipt, sent
+from noonbell.targets.brokers.pool import (
+    BrokerFailure,
+    BrokerReceipt,
+    Link,
+    credentials_refused,
+    done_before,
+    lost,
+    sent,
+)
 
 T = TypeVar("T")
 
@@ -29,12 +35,6 @@ _FOREVER: Final = 10**8
 """Seconds: the attempt's deadline is the one that counts."""
 _NO_RESPONDERS: Final = "503"
 _AUTHENTICATION: Final = ("authorization", "authentication")
-
-
-async def open_nats(link: Link, message: Outgoing) -> NatsConnection:
-    connection = NatsConnection(link)
-    await connection.open(message)
-    return connection
 
 
 class _LinkTransport(TcpTransport):
@@ -62,13 +62,13 @@ class _LinkTransport(TcpTransport):
 
 
 class NatsConnection:
-    def __init__(self, link: Link) -> None:
-        self._link, self._client = link, Client()
+    def __init__(self, link: Link, message: Outgoing) -> None:
+        self._link, self._address, self._client = link, message.address, Client()
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._errors: list[Exception] = []
 
-    async def open(self, message: Outgoing) -> None:
-        address, link = message.address, self._link
+    async def open(self) -> None:
+        address, link = self._address, self._link
         reader, writer = await link.streams(starts_tls=False)
         self._client._transport = _LinkTransport(link, reader, writer)  # no other way in
         is_token = address.user is not None and address.password is None
@@ -90,9 +90,7 @@ class NatsConnection:
             raise  # which is a ValueError, too
         except (nats.errors.Error, asyncio.IncompleteReadError, ValueError) as error:
             if any(word in str(error).lower() for word in _AUTHENTICATION):
-                raise BrokerFailure(
-                    "authentication", failure_text("credentials_refused", where=address.shown, error=str(error))
-                ) from None
+                raise credentials_refused(address, error) from None
             raise BrokerFailure("connection_lost", f"{address.shown} does not respond like NATS: {error}") from None
 
     @property
@@ -114,7 +112,7 @@ class NatsConnection:
                 answer = await self._request(message, headers)
                 return _acknowledged(answer) if spec.jetstream else _replied(answer)
             await self._client.publish(message.destination, message.content, headers=headers)
-            sent()
+            await sent()
             await self._or_closed(self._client.flush(_FOREVER))
         except nats.errors.MaxPayloadError:
             most = self._client.max_payload
@@ -135,7 +133,7 @@ class NatsConnection:
         await self._client.publish(message.destination, message.content, reply=inbox, headers=headers)
         if failpoint.is_armed:
             await self._client.flush()  # it is sent now, and not a moment later
-        sent()
+        await sent()
         answer = await self._or_closed(answers.next_msg(_FOREVER))
         await answers.unsubscribe()
         if answer.headers and answer.headers.get("Status") == _NO_RESPONDERS:
@@ -145,24 +143,14 @@ class NatsConnection:
         return answer
 
     async def _or_closed(self, waiting: Awaitable[T]) -> T:
-        """The client leaves some that wait for an answer waiting when its connection ends."""
         task: asyncio.Future[T] = asyncio.ensure_future(waiting)
+        if not await done_before(task, self._closed):
+            self._refuse_noted()
+            raise lost()
         try:
-            waited: set[asyncio.Future[Any]] = {task, self._closed}
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                self._refuse_noted()
-                raise lost()
             return task.result()
-        except asyncio.CancelledError:
-            if not task.cancelled():
-                raise
+        except asyncio.CancelledError:  # the client's own
             raise lost() from None
-        finally:
-            if not task.done():
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await task
 
     def _refuse_noted(self) -> None:
         """What the server said against the message, which it says apart from any answer."""

@@ -13,9 +13,11 @@ import os
 import socket
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from noonbell.engine import failpoint
 from noonbell.model.broker import BrokerAddress
 from noonbell.model.failure_text import failure_text, said_in
 from noonbell.targets.brokers.message import Outgoing
@@ -44,6 +46,14 @@ def lost(error: object = None) -> BrokerFailure:
     if error is not None and str(error):
         return BrokerFailure("connection_lost", failure_text("lost_before_broker_why", error=str(error)))
     return BrokerFailure("connection_lost", failure_text("lost_before_broker"))
+
+
+def credentials_refused(address: BrokerAddress, error: object) -> BrokerFailure:
+    return BrokerFailure("authentication", failure_text("credentials_refused", where=address.shown, error=str(error)))
+
+
+def connection_not_taken(kind: str, address: BrokerAddress, error: object) -> BrokerFailure:
+    return BrokerFailure(kind, failure_text("connection_not_taken", where=address.shown, error=str(error)))
 
 
 class Link:
@@ -143,21 +153,23 @@ MOST: Final = 100
 _CLOSE_SECONDS: Final = 2.0
 
 
-class Receipt(Protocol):
-    """What the broker said, and the consumer's answer where the attempt waited for one."""
+@dataclass(frozen=True, slots=True)
+class BrokerReceipt:
+    """`result` is what the broker said of the message, `reply` the consumer's answer, `problem` why that is a failure."""
 
-    @property
-    def result(self) -> Any: ...
-    @property
-    def reply(self) -> bytes | None: ...
-    @property
-    def problem(self) -> str | None: ...
+    result: Any = None
+    reply: bytes | None = None
+    problem: str | None = None
 
 
 class BrokerConnection(Protocol):
-    """One client of a broker, connected."""
+    """One client of a broker."""
 
-    async def publish(self, message: Outgoing) -> Receipt:
+    async def open(self) -> None:
+        """Greet the broker at the other end of the link. Raises BrokerFailure."""
+        ...
+
+    async def publish(self, message: Outgoing) -> BrokerReceipt:
         """Send it once, and wait for the broker's word. Raises BrokerFailure."""
         ...
 
@@ -169,13 +181,33 @@ class BrokerConnection(Protocol):
         ...
 
 
-OpenBroker = Callable[[Link, Outgoing], Awaitable[BrokerConnection]]
-"""Greets the broker at the other end of a link. Raises BrokerFailure."""
-
-LoadClient = Callable[[], OpenBroker]
+LoadClient = Callable[[], Callable[[Link, Outgoing], BrokerConnection]]
 """Imports the client of a kind of broker. Called when a connection is needed, in a thread: the clients together take
 half as long as all else that a server imports, and few installations publish to any broker.
 """
+
+
+_LEAVE: Final = 0.05
+"""Seconds that a message gets to leave before a failpoint strikes."""
+
+
+async def sent(publishing: asyncio.Future[Any] | None = None) -> None:
+    """Called by each kind when the message has left, before it waits for the broker's word. `publishing` may still send it."""
+    if publishing is not None and failpoint.is_armed:
+        await asyncio.wait({publishing}, timeout=_LEAVE)
+    failpoint.hit("K32")
+
+
+async def done_before(waiting: asyncio.Future[Any], ended: asyncio.Future[Any]) -> bool:
+    """Whether `waiting` is done before the connection has ended, else it is canceled: clients leave it waiting then."""
+    try:
+        await asyncio.wait({waiting, ended}, return_when=asyncio.FIRST_COMPLETED)
+        return waiting.done()
+    finally:
+        if not waiting.done():
+            waiting.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await waiting
 
 
 class _Held:
@@ -262,11 +294,12 @@ class BrokerPool:
     async def _dial(self, message: Outgoing) -> _Held:
         """Both the dial and the greeting, within the time that opening a connection may take."""
         link: Link | None = None
-        open_broker = await asyncio.to_thread(self._client)
+        make_connection = await asyncio.to_thread(self._client)
         try:
             async with asyncio.timeout(self._connect_timeout):
                 link = await self._dialler.dial(message.address)
-                connection = await open_broker(link, message)
+                connection = make_connection(link, message)
+                await connection.open()
         except BaseException as error:
             if link is not None:
                 link.close()

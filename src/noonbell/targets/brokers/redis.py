@@ -15,8 +15,7 @@ from redis.backoff import NoBackoff
 from noonbell.model.broker import RedisMessage
 from noonbell.model.failure_text import failure_text
 from noonbell.targets.brokers.message import Outgoing
-from noonbell.targets.brokers.pool import BrokerFailure, Link, lost
-from noonbell.targets.brokers.target import BrokerReceipt, sent
+from noonbell.targets.brokers.pool import BrokerFailure, BrokerReceipt, Link, credentials_refused, lost, sent
 
 BODY: Final = "payload"
 """The field of an entry that has the body; each header has one of its own name."""
@@ -33,12 +32,6 @@ _FOR_NOW: Final = (
     "NOREPLICAS",
 )
 """Errors of a server that may take the same command a moment later, by their first words."""
-
-
-async def open_redis(link: Link, message: Outgoing) -> RedisConnection:
-    connection = RedisConnection(link, message)
-    await connection.open()
-    return connection
 
 
 class _LinkConnection(Connection):
@@ -83,9 +76,7 @@ class RedisConnection:
             await self._connection.connect()  # type: ignore[no-untyped-call]
             await self._ask("PING")  # nothing is sent to what does not speak as Redis does
         except (wrong.AuthenticationError, wrong.AuthenticationWrongNumberOfArgsError) as error:
-            raise BrokerFailure(
-                "authentication", failure_text("credentials_refused", where=self._address.shown, error=str(error))
-            ) from None
+            raise credentials_refused(self._address, error) from None
         except wrong.NoPermissionError:
             pass
         except wrong.ResponseError as error:
@@ -129,7 +120,7 @@ class RedisConnection:
     async def _ask(self, *words: Any) -> Any:
         await self._connection.send_command(*words, check_health=False)
         if words != ("PING",):
-            sent()
+            await sent()
         return await self._connection.read_response()
 
 

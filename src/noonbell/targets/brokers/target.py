@@ -16,7 +16,6 @@ import asyncio
 import json
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from noonbell.engine import failpoint
@@ -26,22 +25,13 @@ from noonbell.model.run import Assignment, Outcome, OutcomeKind
 from noonbell.model.task import Delivery
 from noonbell.sealing import Sealer
 from noonbell.targets.brokers.message import Outgoing, outgoing
-from noonbell.targets.brokers.pool import OTHER_PORTS, BrokerFailure, BrokerPool, Dialler, LoadClient, Receipt
+from noonbell.targets.brokers.pool import OTHER_PORTS, BrokerFailure, BrokerPool, BrokerReceipt, Dialler, LoadClient
 from noonbell.targets.http.guard import AddressGuard
 from noonbell.targets.http.pool import NameCache, Resolver, ThreadResolver
 from noonbell.targets.http.request import Unsendable, conceal, is_async
 from noonbell.targets.http.target import CONNECT_TIMEOUT, MAX_BODY_BYTES, storable
 
 _LONGEST_MESSAGE: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerReceipt:
-    """`result` is what the broker said of the message, `reply` the consumer's answer, `problem` why that is a failure."""
-
-    result: Any = None
-    reply: bytes | None = None
-    problem: str | None = None
 
 
 class BrokerTarget:
@@ -121,12 +111,7 @@ class BrokerTarget:
         return _failed(wrong.kind, said_in(wrong), message, dialled)
 
 
-def sent() -> None:
-    """Called by each kind when the message has left, before it waits for the broker's word."""
-    failpoint.hit("K32")
-
-
-def _succeeded(assignment: Assignment, message: Outgoing, receipt: Receipt, max_body: int) -> Outcome:
+def _succeeded(assignment: Assignment, message: Outgoing, receipt: BrokerReceipt, max_body: int) -> Outcome:
     if receipt.reply is None:
         kind = OutcomeKind.ACCEPTED if is_async(assignment) else OutcomeKind.SUCCESS
         if kind is OutcomeKind.ACCEPTED:
