@@ -16,7 +16,7 @@ import base64
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 import msgspec
@@ -49,9 +49,6 @@ from noonbell.targets.http.guard import AddressGuard, BlockedAddress
 from noonbell.targets.http.pool import NoSuchHost, Resolver, ThreadResolver
 from noonbell.targets.http.request import TASK, conceal, hidden_values, masked_headers, own_headers
 from noonbell.targets.http.target import CONNECT_TIMEOUT, MAX_BODY_BYTES, storable
-
-if TYPE_CHECKING:
-    from google.protobuf.descriptor_pool import DescriptorPool
 
 KNOWN_SECONDS: Final = 60.0
 """How long descriptors from reflection are good for."""
@@ -387,7 +384,6 @@ _VERSIONS: Final = ("v1", "v1alpha")
 """Their messages are the same."""
 _MOST_FILES: Final = 1_000
 _MOST_BYTES: Final = 16 * 1024 * 1024
-_LEAST_SECONDS: Final = 0.001
 
 NO_REFLECTION: Final = "the server offers no reflection; upload a descriptor set (grpc.descriptor_set)"
 
@@ -421,7 +417,7 @@ async def _files(
     asked: set[str] = set()
     wanted = [ServerReflectionRequest(file_containing_symbol=service)]
     while wanted:
-        answer = await ask(wanted.pop(), metadata=metadata, timeout=max(due - loop.time(), _LEAST_SECONDS))
+        answer = await ask(wanted.pop(), metadata=metadata, timeout=max(due - loop.time(), _LEAST))
         for file in _read(answer, service):
             found.setdefault(file.name, file)
         if len(found) > _MOST_FILES or sum(file.ByteSize() for file in found.values()) > _MOST_BYTES:

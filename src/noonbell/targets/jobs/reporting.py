@@ -79,11 +79,11 @@ class AttemptReports:
 
     def log(self, level: str, message: str) -> None:
         self.put_line(level, message)
-        self.scribe.expect(self)
+        self._tell()
 
     def progress(self, progress: dict[str, Any]) -> Awaitable[None]:
         self.put_progress(progress)
-        self.scribe.expect(self)
+        self._tell()
         return DONE
 
     def extend(self, seconds: float) -> Awaitable[bool]:
@@ -92,13 +92,19 @@ class AttemptReports:
         return self._asked
 
     def spawn(self, requests: Sequence[ChildRequest]) -> Awaitable[list[int]]:
-        return self.spawned(requests)
+        return self._answer(self.spawned(requests))
 
     def children(self, positions: Sequence[int]) -> Awaitable[list[ChildState]]:
-        return self.scribe.insist(lambda: self.scribe.store.children(self._lease.run_id, positions))
+        return self._answer(self.scribe.insist(lambda: self.scribe.store.children(self._lease.run_id, positions)))
 
     def park(self) -> None:
         self.is_parked = True
+
+    def _tell(self) -> None:
+        self.scribe.expect(self)
+
+    def _answer(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        return work
 
     async def spawned(self, requests: Sequence[ChildRequest]) -> list[int]:
         """Fail where the store has other children than the handler asks for now."""
@@ -134,16 +140,11 @@ class AttemptReports:
 
     async def more_time(self, seconds: float) -> bool:
         """Ask the store for more time; if the run is still held, the attempt's deadline moves."""
-        lease, backoff = self._lease, Backoff(0.1, 2.0)
-        while True:
-            try:
-                is_ours = await self.scribe.store.extend(lease.run_id, lease.token, seconds)
-            except StoreUnavailable:
-                await asyncio.sleep(backoff.pause())
-                continue
-            if is_ours and self.deadline is not None:
-                self.deadline.extend(seconds)
-            return is_ours
+        lease, scribe = self._lease, self.scribe
+        is_ours = await scribe.insist(lambda: scribe.store.extend(lease.run_id, lease.token, seconds))
+        if is_ours and self.deadline is not None:
+            self.deadline.extend(seconds)
+        return is_ours
 
     async def write(self) -> None:
         """StoreUnavailable leaves what was not written in its place."""
@@ -184,34 +185,18 @@ class ThreadReports(AttemptReports):
         super().__init__(scribe, lease)
         self._loop = loop
 
-    def log(self, level: str, message: str) -> None:
-        self.put_line(level, message)
-        self._tell()
-
-    def progress(self, progress: dict[str, Any]) -> Awaitable[None]:
-        self.put_progress(progress)
-        self._tell()
-        return DONE
-
     def extend(self, seconds: float) -> Awaitable[bool]:
         """Done when it returns."""
-        work = self.more_time(seconds)
+        try:
+            return self._answer(self.more_time(seconds))
+        except LeaseLost:
+            return ReadyResult(False)
+
+    def _answer(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        """There when it returns."""
         try:
             return ReadyResult(asyncio.run_coroutine_threadsafe(work, self._loop).result())
         except RuntimeError:  # the loop is closed: the worker has gone, and this thread is what is left of it
-            work.close()
-            return ReadyResult(False)
-
-    def spawn(self, requests: Sequence[ChildRequest]) -> Awaitable[list[int]]:
-        return self._waited_for(self.spawned(requests))
-
-    def children(self, positions: Sequence[int]) -> Awaitable[list[ChildState]]:
-        return self._waited_for(self.scribe.insist(lambda: self.scribe.store.children(self._lease.run_id, positions)))
-
-    def _waited_for(self, work: Coroutine[Any, Any, T]) -> ReadyResult[T]:
-        try:
-            return ReadyResult(asyncio.run_coroutine_threadsafe(work, self._loop).result())
-        except RuntimeError:  # as above
             work.close()
             raise LeaseLost("the worker has gone") from None
 

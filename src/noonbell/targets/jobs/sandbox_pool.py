@@ -20,17 +20,17 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
 
 import msgspec
 
 from noonbell.errors import Fail, NoonbellError
-from noonbell.model.run import Assignment, ChildRequest, Outcome
+from noonbell.model.run import Assignment, Outcome
 from noonbell.targets.jobs import outcome
 from noonbell.targets.jobs.reporting import AttemptReports
 from noonbell.targets.jobs.sandbox_child import (
     LENGTH,
     LONGEST,
+    Answer,
     AskChildren,
     Cancel,
     Carry,
@@ -45,6 +45,7 @@ from noonbell.targets.jobs.sandbox_child import (
     Ready,
     Spawn,
     Spawned,
+    ToSandbox,
     ToWorker,
     packed,
     read_in_worker,
@@ -115,7 +116,7 @@ class Sandbox:
     async def prepare(self) -> str | None:
         """What keeps it from being ready, in words."""
         location, memory_mb = self.kind
-        self._say(packed(Prepare(location, memory_mb, [entry for entry in sys.path if entry])))
+        self._say(Prepare(location, memory_mb, [entry for entry in sys.path if entry]))
         heard = await self._hear()
         if not isinstance(heard, Ready):
             raise Crash
@@ -123,7 +124,7 @@ class Sandbox:
 
     async def carry(self, assignment: Assignment, words: AttemptReports) -> Outcome:
         self.runs += 1
-        self._say(packed(Carry(assignment)))
+        self._say(Carry(assignment))
         while not isinstance(heard := await self._hear(), Done):
             await self._pass_on(heard, words)
         self.is_spent = heard.is_spent
@@ -137,19 +138,11 @@ class Sandbox:
                 words.log(level, message)
             case ProgressMessage(progress):
                 words.progress(progress)
-            case Extend(seconds):
-                self._owes_answer = True
-                self._say(packed(MoreTime(await words.more_time(seconds))))
-                self._owes_answer = False
             case Park():
                 words.park()
-            case Spawn(requests):
+            case Extend() | Spawn() | AskChildren():
                 self._owes_answer = True
-                self._say(packed(await _spawned(requests, words)))
-                self._owes_answer = False
-            case AskChildren(positions):
-                self._owes_answer = True
-                self._say(packed(Children(await words.children(positions))))
+                self._say(await _answer(heard, words))
                 self._owes_answer = False
             case _:
                 raise Crash
@@ -157,14 +150,14 @@ class Sandbox:
     async def cancel(self, words: AttemptReports) -> bool:
         """Tell it, and wait a moment. Whether it let go by itself."""
         if self._owes_answer:
-            self._say(packed(MoreTime(False)))
+            self._say(MoreTime(False))
             self._owes_answer = False
-        self._say(packed(Cancel()))
+        self._say(Cancel())
         try:
             async with asyncio.timeout(GRACE):
                 while not isinstance(heard := await self._hear(), Done):
                     if isinstance(heard, Extend | Spawn | AskChildren):
-                        self._say(packed(MoreTime(False)))
+                        self._say(MoreTime(False))
                     else:
                         await self._pass_on(heard, words)
         except (Crash, TimeoutError):
@@ -190,8 +183,8 @@ class Sandbox:
                 return await self._process.wait()
         return None
 
-    def _say(self, message: bytes) -> None:
-        self._writer.write(message)
+    def _say(self, message: ToSandbox) -> None:
+        self._writer.write(packed(message))
 
     async def _hear(self) -> ToWorker:
         try:
@@ -277,11 +270,17 @@ class Sandboxes:
             ending.add_done_callback(self._ending.discard)
 
 
-async def _spawned(requests: Sequence[ChildRequest], words: AttemptReports) -> Spawned:
-    try:
-        return Spawned(await words.spawned(requests))
-    except (Fail, NoonbellError) as error:
-        return Spawned(problem=error.message, is_final=isinstance(error, Fail))
+async def _answer(question: Extend | Spawn | AskChildren, words: AttemptReports) -> Answer:
+    match question:
+        case Extend(seconds):
+            return MoreTime(await words.more_time(seconds))
+        case AskChildren(positions):
+            return Children(await words.children(positions))
+        case Spawn(requests):
+            try:
+                return Spawned(await words.spawned(requests))
+            except (Fail, NoonbellError) as error:
+                return Spawned(problem=error.message, is_final=isinstance(error, Fail))
 
 
 async def _crashed(sandbox: Sandbox) -> Outcome:
