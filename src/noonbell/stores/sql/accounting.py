@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -294,156 +295,141 @@ def pending_callbacks() -> Work[PendingCallbacks]:
 # Rows that contradict each other
 
 
-def flaws(q: Dialect, limit: int = 100) -> Work[list[Inconsistency]]:
-    """Each question is one statement, so it is answered as of one moment while others write."""
-    found: list[Inconsistency] = []
-    final = {"final": q.pack(sorted(FINAL)), "limit": limit}
-    rows = yield Fetch(
-        "select l.run_id, l.task_id, r.status from live l left join runs r on r.id = l.run_id"
-        f" where r.id is null or {q.names('r.status', 'final')} limit :limit",
-        final,
-    )
-    for run_id, task_id, status in rows:
-        told = "has no row of its own" if status is None else f"is {status} and waits all the same"
-        found.append(_place(f"run {run_id} {told}", task_id, run_id))
-    rows = yield Fetch(
-        "select r.id, r.task_id, r.status from runs r left join live l on l.run_id = r.id"
-        f" where l.run_id is null and not {q.names('r.status', 'final')} limit :limit",
-        final,
-    )
-    for run_id, task_id, status in rows:
-        found.append(_place(f"run {run_id} is {status}, and no worker or sweep will ever find it", task_id, run_id))
-    rows = yield Fetch(
-        "select run_id, count(*) from live group by run_id having count(*) > 1 limit :limit", {"limit": limit}
-    )
-    found += [_place(f"run {run_id} waits in {count} places", None, run_id) for run_id, count in rows]
-    rows = yield Fetch(
-        "select p.id, p.task_id from runs p left join runs r on r.id = p.parent_id"
-        " where p.parent_id is not null and r.id is null and p.origin <> 'spawn' limit :limit",
-        {"limit": limit},
-    )
-    found += [_place(f"run {run_id} is a part of a run that is not there", task_id, run_id) for run_id, task_id in rows]
-    found += yield from _flow_flaws(limit)
-    found += yield from _gathering_flaws(limit)
-    found += yield from _miscounted(limit)
-    found += yield from _key_flaws(limit)
-    found += yield from _broken_joins(limit)
-    return found[:limit]
-
-
 _OVERDUE = 60 * SECOND
 """A node that was alive this long after a join's time ran out must have ended it."""
+_FINAL = ", ".join(f"'{status}'" for status in sorted(FINAL))
+_OPEN_STEP = "from flow_steps s where s.run_id = l.run_id and s.status in ('WAITING', 'RUNNING')"
+_FLOWS_UNDER_WAY = (
+    f"select l.run_id, l.task_id from live l join flows f on f.run_id = l.run_id where l.place = {int(Place.PARENT)}"
+)
+_JOINS = "select j.run_id, j.task_id, j.id from joins j"
 
 
-def _broken_joins(limit: int) -> Work[list[Inconsistency]]:
-    """Each join is over in one way, and each run of origin `upstream` is that of one join."""
-    asked = {
-        "was completed, and has no run of its task": (
-            "select j.id, j.task_id, j.run_id from joins j left join runs r on r.id = j.run_id and r.task_id = j.task_id"
-            " where j.state in ('done', 'missing') and r.id is null limit :limit"
+def _told_of_final(run_id: int, _: int, status: str | None) -> str:
+    return f"run {run_id} " + ("has no row of its own" if status is None else f"is {status} and waits all the same")
+
+
+def _told_of_step(run_id: int, _: int, step: str, status: str, kept: int | None) -> str:
+    told = f"is {status}" if kept is None else f"was kept from run {kept}"
+    return f"step {step!r} of run {run_id} {told}, and was started all the same"
+
+
+def _told_of_joins(run_id: int, _: int, count: int) -> str:
+    return f"run {run_id} was made by " + (
+        f"{count} joins" if count else "no join, or by one that has made another run"
+    )
+
+
+class _Question(NamedTuple):
+    """What must never be: the sentence, and what answers with a run, its task, and what else the sentence has."""
+
+    told: Callable[..., str]
+    sql: str
+
+
+_QUESTIONS: Mapping[InconsistencyKind, Sequence[_Question]] = {
+    InconsistencyKind.PLACE: (
+        _Question(
+            _told_of_final,
+            "select l.run_id, l.task_id, r.status from live l left join runs r on r.id = l.run_id"
+            f" where r.id is null or r.status in ({_FINAL})",
         ),
-        "is open, although every place in it is filled": (
-            "select j.id, j.task_id, j.run_id from joins j"
-            " join (select task_id, version, count(*) as places from edges group by task_id, version) e"
+        _Question(
+            "run {0} is {2}, and no worker or sweep will ever find it".format,
+            "select r.id, r.task_id, r.status from runs r left join live l on l.run_id = r.id"
+            f" where l.run_id is null and r.status not in ({_FINAL})",
+        ),
+        _Question(
+            "run {0} waits in {2} places".format,
+            "select run_id, null, count(*) from live group by run_id having count(*) > 1",
+        ),
+        _Question(
+            "run {0} is a part of a run that is not there".format,
+            "select p.id, p.task_id from runs p left join runs r on r.id = p.parent_id"
+            " where p.parent_id is not null and r.id is null and p.origin <> 'spawn'",
+        ),
+        _Question(
+            "run {0} waits for its children, and all of them have ended".format,
+            f"select l.run_id, l.task_id from live l where l.place = {int(Place.GATHERING)} and not exists"
+            f" (select 1 from live c where c.parent_id = l.run_id and c.place <> {int(Place.READY)})",
+        ),
+    ),
+    InconsistencyKind.FLOW: (
+        _Question(
+            "every step of run {0} has ended, and it has not".format,
+            f"{_FLOWS_UNDER_WAY} and not exists (select 1 {_OPEN_STEP})",
+        ),
+        _Question(
+            "run {0} has steps that have not ended, and none of them is under way".format,
+            f"{_FLOWS_UNDER_WAY} and exists (select 1 {_OPEN_STEP})"
+            " and not exists (select 1 from live p where p.parent_id = l.run_id)",
+        ),
+        _Question(
+            "run {0} is over, and its step {2!r} is not".format,
+            "select s.run_id, null, s.step_id from flow_steps s left join live l on l.run_id = s.run_id"
+            " where l.run_id is null and s.status in ('WAITING', 'RUNNING')",
+        ),
+        _Question(
+            "step {2!r} of run {0} was started {3} times".format,
+            "select r.parent_id, min(r.task_id), r.step_id, count(*) from runs r"
+            " where r.parent_id is not null and r.step_id is not null"
+            " group by r.parent_id, r.step_id, r.item_index having count(*) > 1",
+        ),
+        _Question(
+            _told_of_step,
+            "select distinct s.run_id, r.task_id, s.step_id, s.status, s.copied_from from flow_steps s"
+            " join runs r on r.parent_id = s.run_id and r.step_id = s.step_id"
+            " where s.copied_from is not null or s.status in ('WAITING', 'SKIPPED')",
+        ),
+    ),
+    InconsistencyKind.JOIN: (
+        _Question(
+            "join {2} was completed, and has no run of its task".format,
+            f"{_JOINS} left join runs r on r.id = j.run_id and r.task_id = j.task_id"
+            " where j.state in ('done', 'missing') and r.id is null",
+        ),
+        _Question(
+            "join {2} is open, although every place in it is filled".format,
+            f"{_JOINS} join (select task_id, version, count(*) as places from edges group by task_id, version) e"
             " on e.task_id = j.task_id and e.version = j.edge_version where j.due_at is not null and e.places ="
-            " (select count(*) from join_runs a where a.join_id = j.id and a.fills = 1) limit :limit"
+            " (select count(*) from join_runs a where a.join_id = j.id and a.fills = 1)",
         ),
-        "is over, and still has a time to wait for; or is open without one": (
-            "select id, task_id, run_id from joins where (state = 'open' and due_at is null)"
-            " or (state <> 'open' and due_at is not null) limit :limit"
+        _Question(
+            "join {2} is over, and still has a time to wait for; or is open without one".format,
+            f"{_JOINS} where (j.state = 'open' and j.due_at is null) or (j.state <> 'open' and j.due_at is not null)",
         ),
-        "was completed by the same runs as an earlier one": (
-            "select j.id, j.task_id, j.run_id from joins j join joins b on b.task_id = j.task_id and b.root = j.root"
+        _Question(
+            "join {2} was completed by the same runs as an earlier one".format,
+            f"{_JOINS} join joins b on b.task_id = j.task_id and b.root = j.root"
             " and b.edge_version = j.edge_version and b.redrive < j.redrive and b.state = 'done'"
             " where j.redrive > 0 and j.state = 'done' and (select count(*) from join_runs a where a.join_id = j.id"
             " and a.fills = 1) = (select count(*) from join_runs a join join_runs c on c.join_id = b.id and c.fills = 1"
-            " and c.upstream_id = a.upstream_id and c.run_id = a.run_id where a.join_id = j.id and a.fills = 1)"
-            " limit :limit"
+            " and c.upstream_id = a.upstream_id and c.run_id = a.run_id where a.join_id = j.id and a.fills = 1)",
         ),
-        "is open, although its time ran out while a node was sweeping": (
-            "select j.id, j.task_id, j.run_id from joins j where j.due_at <"
-            f" (select max(value) from counters where name = '{SCHEDULER}') - {_OVERDUE} limit :limit"
+        _Question(
+            "join {2} is open, although its time ran out while a node was sweeping".format,
+            f"{_JOINS} where j.due_at < (select max(value) from counters where name = '{SCHEDULER}') - {_OVERDUE}",
         ),
-    }
+        _Question(
+            _told_of_joins,
+            "select r.id, r.task_id, count(j.id) from runs r left join joins j on j.run_id = r.id where r.origin = 'upstream'"
+            " group by r.id, r.task_id having count(j.id) <> 1",
+        ),
+    ),
+}
+"""Of joins: each is over in one way, and each run of origin `upstream` is that of one join."""
+
+
+def flaws(limit: int = 100) -> Work[list[Inconsistency]]:
+    """Each question is one statement, so it is answered as of one moment while others write."""
     found: list[Inconsistency] = []
-    for told, sql in asked.items():
-        rows = yield Fetch(sql, {"limit": limit})
-        found += [_join(f"join {join_id} {told}", task_id, run_id) for join_id, task_id, run_id in rows]
-    rows = yield Fetch(
-        "select r.id, r.task_id, count(j.id) from runs r left join joins j on j.run_id = r.id where r.origin = 'upstream'"
-        " group by r.id, r.task_id having count(j.id) <> 1 limit :limit",
-        {"limit": limit},
-    )
-    for run_id, task_id, count in rows:
-        told = f"{count} joins" if count else "no join, or by one that has made another run"
-        found.append(_join(f"run {run_id} was made by {told}", task_id, run_id))
-    return found
-
-
-def _join(message: str, task_id: int, run_id: int | None) -> Inconsistency:
-    return Inconsistency(
-        kind=InconsistencyKind.JOIN,
-        message=message,
-        task_id=TaskId(task_id),
-        run_id=None if run_id is None else RunId(run_id),
-    )
-
-
-def _flow_flaws(limit: int) -> Work[list[Inconsistency]]:
-    """A flow that should be over, or whose steps will never end; and a step that was started twice."""
-    found: list[Inconsistency] = []
-    rows = yield Fetch(
-        f"select l.run_id, l.task_id from live l join flows f on f.run_id = l.run_id where l.place = {int(Place.PARENT)}"
-        " and not exists (select 1 from flow_steps s where s.run_id = l.run_id and s.status in ('WAITING', 'RUNNING'))"
-        " limit :limit",
-        {"limit": limit},
-    )
-    found += [
-        _flow_flaw(f"every step of run {run_id} has ended, and it has not", task, run_id) for run_id, task in rows
-    ]
-    rows = yield Fetch(
-        f"select l.run_id, l.task_id from live l join flows f on f.run_id = l.run_id where l.place = {int(Place.PARENT)}"
-        " and exists (select 1 from flow_steps s where s.run_id = l.run_id and s.status in ('WAITING', 'RUNNING'))"
-        " and not exists (select 1 from live p where p.parent_id = l.run_id) limit :limit",
-        {"limit": limit},
-    )
-    told = "has steps that have not ended, and none of them is under way"
-    found += [_flow_flaw(f"run {run_id} {told}", task, run_id) for run_id, task in rows]
-    rows = yield Fetch(
-        "select s.run_id, s.step_id from flow_steps s left join live l on l.run_id = s.run_id where l.run_id is null"
-        " and s.status in ('WAITING', 'RUNNING') limit :limit",
-        {"limit": limit},
-    )
-    found += [_flow_flaw(f"run {run_id} is over, and its step {step!r} is not", None, run_id) for run_id, step in rows]
-    rows = yield Fetch(
-        "select r.parent_id, r.step_id, min(r.task_id), count(*) from runs r"
-        " where r.parent_id is not null and r.step_id is not null"
-        " group by r.parent_id, r.step_id, r.item_index having count(*) > 1 limit :limit",
-        {"limit": limit},
-    )
-    for run_id, step, task_id, count in rows:
-        found.append(_flow_flaw(f"step {step!r} of run {run_id} was started {count} times", task_id, run_id))
-    rows = yield Fetch(
-        "select distinct s.run_id, s.step_id, r.task_id, s.status, s.copied_from from flow_steps s"
-        " join runs r on r.parent_id = s.run_id and r.step_id = s.step_id"
-        " where s.copied_from is not null or s.status in ('WAITING', 'SKIPPED') limit :limit",
-        {"limit": limit},
-    )
-    for run_id, step, task_id, status, kept in rows:
-        told = f"is {status}" if kept is None else f"was kept from run {kept}"
-        found.append(_flow_flaw(f"step {step!r} of run {run_id} {told}, and was started all the same", task_id, run_id))
-    return found
-
-
-def _gathering_flaws(limit: int) -> Work[list[Inconsistency]]:
-    """A run that waits for its children although none of them is active."""
-    rows = yield Fetch(
-        f"select l.run_id, l.task_id from live l where l.place = {int(Place.GATHERING)} and not exists (select 1 from live c"
-        f" where c.parent_id = l.run_id and c.place <> {int(Place.READY)}) limit :limit",
-        {"limit": limit},
-    )
-    told = "waits for its children, and all of them have ended"
-    return [_place(f"run {run_id} {told}", task_id, run_id) for run_id, task_id in rows]
+    for kind, questions in _QUESTIONS.items():
+        for told, sql in questions:
+            rows = yield Fetch(f"{sql} limit :limit", {"limit": limit})
+            found += [Inconsistency(kind=kind, message=told(*row), run_id=row[0], task_id=row[1]) for row in rows]
+    found += yield from _miscounted(limit)
+    found += yield from _key_flaws(limit)
+    return found[:limit]
 
 
 def _key_flaws(limit: int) -> Work[list[Inconsistency]]:
@@ -458,24 +444,6 @@ def _key_flaws(limit: int) -> Work[list[Inconsistency]]:
             message = told.format(key=repr(key), number=number)
             found.append(Inconsistency(kind=InconsistencyKind.KEY, message=message, task_id=task_id))
     return found
-
-
-def _flow_flaw(message: str, task_id: int | None, run_id: int) -> Inconsistency:
-    return Inconsistency(
-        kind=InconsistencyKind.FLOW,
-        message=message,
-        task_id=None if task_id is None else TaskId(task_id),
-        run_id=RunId(run_id),
-    )
-
-
-def _place(message: str, task_id: int | None, run_id: int) -> Inconsistency:
-    return Inconsistency(
-        kind=InconsistencyKind.PLACE,
-        message=message,
-        task_id=None if task_id is None else TaskId(task_id),
-        run_id=RunId(run_id),
-    )
 
 
 def _miscounted(limit: int) -> Work[list[Inconsistency]]:
