@@ -20,7 +20,18 @@ from noonbell.ports import Reseal, Sign, unsigned
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.reading import like
 from noonbell.stores.sql.rows import Record, from_json, to_json
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewNumbers, Now, Row, Work, insert, update
+from noonbell.stores.sql.statement import (
+    Execute,
+    Fetch,
+    InsertMany,
+    NewNumbers,
+    Now,
+    Row,
+    Work,
+    insert,
+    matching,
+    update,
+)
 
 _TOKEN = Record(Token)
 _SELECT = f"select {_TOKEN.select()} from tokens"
@@ -133,20 +144,14 @@ def audit_log(
     since: Instant | None = None,
     until: Instant | None = None,
 ) -> Work[list[AuditEntry]]:
-    params: dict[str, Any] = {"limit": limit}
-    conditions = ["1 = 1"]
-    for name, value, condition in (
-        ("before", before, "id < :before"),
-        ("actor", actor, "actor = :actor"),
-        ("since", since, "at >= :since"),
-        ("until", until, "at <= :until"),
-    ):
-        if value is not None:
-            conditions.append(condition)
-            params[name] = value
-    if actions:
-        conditions.append(q.names("action", "actions"))
-        params["actions"] = q.pack(sorted(actions))
+    which, params = matching(
+        before=("id < :before", before),
+        actor=("actor = :actor", actor),
+        since=("at >= :since", since),
+        until=("at <= :until", until),
+        actions=(q.names("action", "actions"), q.pack(sorted(actions)) if actions else None),
+        text=("lower(deed) like :text escape '!'", None if text is None else f"%{_written(text)}%"),
+    )
     ways = []
     for place, path in enumerate(about):
         # The subject as it stands in the record: the path to its end, or on from there.
@@ -154,13 +159,9 @@ def audit_log(
             ways.append(f"lower(deed) like :{name} escape '!'")
             params[name] = f'%"subject":"%{_written(path)}{end}%'
     if ways:
-        conditions.append(f"({' or '.join(ways)})")
-    if text is not None:
-        conditions.append("lower(deed) like :text escape '!'")
-        params["text"] = f"%{_written(text)}%"
-    rows = yield Fetch(
-        f"select {_ENTRY.select()} from audit where {' and '.join(conditions)} order by id desc limit :limit", params
-    )
+        which += f" and ({' or '.join(ways)})"
+    sql = f"select {_ENTRY.select()} from audit where {which} order by id desc limit :limit"
+    rows = yield Fetch(sql, {**params, "limit": limit})
     return [_ENTRY.read(row) for row in rows]
 
 
@@ -247,14 +248,21 @@ def reseal_versions(after: After, limit: int, reseal: Reseal) -> Work[tuple[Afte
 
 
 def reseal_channels(reseal: Reseal) -> Work[int]:
-    rows = yield Fetch("select name, updated_at, spec from alert_channels order by name")
+    return _reseal_specs("alert_channels", reseal)
+
+
+def reseal_subscriptions(reseal: Reseal) -> Work[int]:
+    return _reseal_specs("subscriptions", reseal)
+
+
+def _reseal_specs(table: str, reseal: Reseal) -> Work[int]:
+    rows = yield Fetch(f"select name, updated_at, spec from {table} order by name")
     written = 0
     for name, updated_at, text in rows:
         spec = from_json(text)
         found = {**spec, **reseal(_secrets_of(spec))}
         if found != spec:
-            here = {"name": name, "updated_at": updated_at}
-            written += yield update("alert_channels", here, spec=to_json(found))
+            written += yield update(table, {"name": name, "updated_at": updated_at}, spec=to_json(found))
     return written
 
 

@@ -31,7 +31,7 @@ from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.limits import installation_pause, rate_scope
 from noonbell.stores.sql.reading import runs_of
 from noonbell.stores.sql.rows import Record, from_json
-from noonbell.stores.sql.statement import Fetch, InsertMany, NewIds, Now, Row, Work
+from noonbell.stores.sql.statement import Fetch, Now, Row, Work, insert_new
 from noonbell.stores.sql.workers import SCHEDULER
 
 _OUTAGE = Record(Outage)
@@ -87,10 +87,9 @@ def cleaned(task_id: TaskId) -> Work[CleanedSlots]:
 
 def note_outage(seconds: float, node: str, reason: str | None = None) -> Work[Outage]:
     now = yield Now()
-    ids = yield NewIds(1)
     reason = None if reason is None else reason[:_REASON]
     outage = Outage(since=Instant(now - round(seconds * SECOND)), until=now, node=node, reason=reason)
-    yield InsertMany("outages", ("id", *_OUTAGE.columns), [(ids[0], *_OUTAGE.row(outage))])
+    yield from insert_new("outages", _OUTAGE.columns, [_OUTAGE.row(outage)])
     data = {"node": node, "since": outage.since, "until": outage.until, "reason": reason}
     yield from tell("store.recovered", [(None, None, data)])
     return outage
@@ -116,8 +115,7 @@ def note_clock_step(seconds: float, node: str) -> Work[ClockStep | None]:
     )
     if any(abs(other - step) < SECOND for (other,) in noted):
         return None
-    ids = yield NewIds(1)
-    yield InsertMany("clock_steps", ("id", *_STEP.columns), [(ids[0], *_STEP.row(found))])
+    yield from insert_new("clock_steps", _STEP.columns, [_STEP.row(found)])
     data = {"node": node, "since": found.since, "until": found.until, "seconds": round(seconds, 3)}
     yield from tell("store.clock_stepped", [(None, None, data)])
     return found

@@ -37,7 +37,19 @@ from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.limits import PAUSED
 from noonbell.stores.sql.rows import Record, from_json, to_json
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, Work, delete, insert, update
+from noonbell.stores.sql.statement import (
+    Execute,
+    Fetch,
+    InsertMany,
+    NewIds,
+    Now,
+    Work,
+    delete,
+    insert,
+    insert_new,
+    matching,
+    update,
+)
 from noonbell.stores.sql.workers import SILENCE
 
 Table = Literal["alert_rules", "alert_channels"]
@@ -236,13 +248,12 @@ def alert(q: Dialect, duty: LeaderLease, position: int, step: AlertStep) -> Work
 def _deliver(now: Instant, notices: Sequence[tuple[str, AlertMessage]]) -> Work[None]:
     if not notices:
         return
-    ids = yield NewIds(len(notices))
-    yield InsertMany(
+    yield from insert_new(
         "alert_deliveries",
-        ("id", "channel", "rule", "what", "subject", "status", "attempts", "next_at", "created_at", "notice"),
+        ("channel", "rule", "what", "subject", "status", "attempts", "next_at", "created_at", "notice"),
         [
-            (id_, channel, said.rule, said.type, said.subject, DeliveryStatus.PENDING, 0, now, now, to_json(said))
-            for id_, (channel, said) in zip(ids, notices, strict=True)
+            (channel, said.rule, said.type, said.subject, DeliveryStatus.PENDING, 0, now, now, to_json(said))
+            for channel, said in notices
         ],
     )
 
@@ -322,14 +333,8 @@ def settle_delivery(
 def alert_deliveries(
     limit: int = 100, *, before: int | None = None, channel: str | None = None
 ) -> Work[list[AlertDelivery]]:
-    conditions, params = ["1 = 1"], dict[str, object](limit=limit)
-    if before is not None:
-        conditions.append("id < :before")
-        params["before"] = before
-    if channel is not None:
-        conditions.append("channel = :channel")
-        params["channel"] = channel
-    rows = yield Fetch(f"{_SELECT_DELIVERY} where {' and '.join(conditions)} order by id desc limit :limit", params)
+    which, params = matching(before=("id < :before", before), channel=("channel = :channel", channel))
+    rows = yield Fetch(f"{_SELECT_DELIVERY} where {which} order by id desc limit :limit", {**params, "limit": limit})
     return [_DELIVERY.read(row) for row in rows]
 
 

@@ -40,7 +40,7 @@ from noonbell.stores.sql import cleanup, publishing, settle, tasks
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
 from noonbell.stores.sql.rows import TaskView, from_json, known_tasks, to_json
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, Row, Work, insert, update
+from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, Row, Work, insert, matching, update
 
 _COLUMNS = (
     *("id", "kind", "status", "created_at", "created_by", "ended_at", "canceled_by"),
@@ -80,9 +80,8 @@ def bulk_operation(operation_id: int) -> Work[BulkOperation | None]:
 
 
 def bulk_operations(limit: int, before: int | None = None) -> Work[list[BulkOperation]]:
-    older = "" if before is None else " where id < :before"
-    params = {"limit": limit} | ({} if before is None else {"before": before})
-    rows = yield Fetch(f"{_SELECT}{older} order by id desc limit :limit", params)
+    which, params = matching(before=("id < :before", before))
+    rows = yield Fetch(f"{_SELECT} where {which} order by id desc limit :limit", {**params, "limit": limit})
     return [_lease(row).operation for row in rows]
 
 

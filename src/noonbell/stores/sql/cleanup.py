@@ -6,6 +6,7 @@ Tasks that are deleted: their runs are canceled, and with `purge` every row of t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from noonbell.clock import Instant
 from noonbell.engine import failpoint
@@ -24,7 +25,7 @@ from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.finish import canceled, end_held, finish
 from noonbell.stores.sql.ids import floor_at
 from noonbell.stores.sql.rows import TaskView
-from noonbell.stores.sql.statement import Execute, Fetch, Now, UpdateMany, Work, insert
+from noonbell.stores.sql.statement import Execute, Fetch, Now, UpdateMany, Work, insert, matching
 from noonbell.stores.sql.statement import delete as delete_rows
 from noonbell.stores.sql.tasks import AT_ONCE, accounted, existing, hold, load, refuse_all
 
@@ -128,28 +129,23 @@ def _old(
 ) -> Work[list[int]]:
     found: list[int] = []
     after, thresholds = 0, dict[int, int]()
-    params: dict[str, object] = {
-        "before": before,
-        "final": q.pack(sorted(FINAL.intersection(status) if status else FINAL)),
-        "limit": limit,
-    }
-    one = ""
-    if task_id is not None:
-        one, params["task"] = " and task_id = :task", task_id
-        if keep is not None:  # so that the scan ends where what is kept begins
-            one, params["kept"] = f"{one} and id < :kept", (yield from _oldest_kept("task_id", task_id, keep))
-    if besides:
-        one, params["besides"] = f"{one} and not ({q.ids('task_id', 'besides')})", q.pack(list(besides))
-    if queue is not None:
-        one, params["queue"] = f"{one} and queue = :queue", queue
-        if keep is not None:
-            one, params["kept"] = f"{one} and id < :kept", (yield from _oldest_kept("queue", queue, keep))
-            keep = None
+    kept: int | None = None  # so that the scan ends where what is kept begins
+    if keep is not None and queue is not None:
+        kept, keep = (yield from _oldest_kept("queue", queue, keep)), None
+    elif keep is not None and task_id is not None:
+        kept = yield from _oldest_kept("task_id", task_id, keep)
+    which, params = matching(
+        final=(q.names("status", "final"), q.pack(sorted(FINAL.intersection(status) if status else FINAL))),
+        before=("end_time < :before", before),
+        task=("task_id = :task", task_id),
+        queue=("queue = :queue", queue),
+        kept=("id < :kept", kept),
+        besides=_besides(q, besides),
+    )
     for _ in range(_LOOKS):
         rows = yield Fetch(
-            f"select id, task_id from runs where id > :after and {q.names('status', 'final')} and end_time < :before"
-            f" and parent_id is null{one} order by id limit :limit",
-            {**params, "after": after},
+            f"select id, task_id from runs where id > :after and {which} and parent_id is null order by id limit :limit",
+            {**params, "after": after, "limit": limit},
         )
         # What a run has spawned may outlive it: those runs are passed over, so that others behind them are reached.
         more = f" and place <> {int(Place.READY)}"
@@ -166,6 +162,10 @@ def _old(
             break
         after = rows[-1][0]
     return found[:limit]
+
+
+def _besides(q: Dialect, task_ids: Sequence[TaskId]) -> tuple[str, Any]:
+    return f"not ({q.ids('task_id', 'besides')})", q.pack(list(task_ids)) if task_ids else None
 
 
 def _oldest_kept(column: str, value: int | str, keep: int) -> Work[int]:
@@ -256,16 +256,12 @@ def _joins_without_a_run(q: Dialect, before: Instant, limit: int) -> Work[int]:
 
 def _dropped(q: Dialect, before: Instant, limit: int, task_id: TaskId | None, besides: Sequence[TaskId]) -> Work[int]:
     """Slots that the misfire policy left out. They stay counted: the account must not take them for holes."""
-    params: dict[str, object] = {"before": before, "limit": limit}
-    which = ""
-    if task_id is not None:
-        which, params["task"] = " and task_id = :task", task_id
-    if besides:
-        which, params["besides"] = f"{which} and not ({q.ids('task_id', 'besides')})", q.pack(list(besides))
+    which, params = matching(
+        before=("last < :before", before), task=("task_id = :task", task_id), besides=_besides(q, besides)
+    )
     rows = yield Fetch(
-        f"select task_id, first, last, count from dropped where last < :before{which}"
-        " order by task_id, first limit :limit",
-        params,
+        f"select task_id, first, last, count from dropped where {which} order by task_id, first limit :limit",
+        {**params, "limit": limit},
     )
     for of_task, first, last, count in rows:
         yield delete_rows("dropped", task_id=of_task, first=first)

@@ -59,7 +59,18 @@ from noonbell.model.run import FAILURES, FINAL, RunStatus, Settlement
 from noonbell.model.task import TaskId
 from noonbell.stores.sql.active_runs import WAITING
 from noonbell.stores.sql.dialect import BY_KEY, Dialect
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, Row, UpdateMany, Work, update
+from noonbell.stores.sql.statement import (
+    Execute,
+    Fetch,
+    InsertMany,
+    NewIds,
+    Now,
+    Row,
+    UpdateMany,
+    Work,
+    insert_new,
+    update,
+)
 
 _SETTLED: Final = 120 * SECOND
 """What ended longer ago is committed, or never will be."""
@@ -260,9 +271,7 @@ def _write(q: Dialect, sums: dict[Key, Figures]) -> Work[None]:
     if changed:
         yield UpdateMany("rollups", "id", ("runs", "data"), changed)
     if new:
-        ids = yield NewIds(len(new))
-        columns = ("id", "kind", "name", "seconds", "at", "runs", "data")
-        yield InsertMany("rollups", columns, [(id_, *row) for id_, row in zip(ids, new, strict=True)])
+        yield from insert_new("rollups", ("kind", "name", "seconds", "at", "runs", "data"), new)
 
 
 def forget(q: Dialect, limit: int) -> Work[int]:
@@ -329,9 +338,8 @@ def rollups(
     return [RollUp(name, at, figures) for (name, at), figures in sorted(found.items(), key=lambda each: each[0])]
 
 
-def busiest(q: Dialect, kind: Scope, since: Instant, until: Instant, limit: int) -> Work[list[str]]:
+def busiest(kind: Scope, since: Instant, until: Instant, limit: int) -> Work[list[str]]:
     """The names with the most runs that ended in the hours of the stretch, or in its days where hours are no longer kept."""
-    del q
     span = DAY if finest(since, (yield Now())) is DAY else HOUR
     rows = yield Fetch(
         "select name, ended, '' as data from (select name, sum(runs) as ended from rollups where seconds = :seconds"
@@ -551,13 +559,10 @@ def _add_depths(q: Dialect, rows: Sequence[Row]) -> Execute:
     return Execute(f"insert into queue_depths ({', '.join(_COLUMNS)}) values {', '.join(values)}{last}", params)
 
 
-def depths(
-    q: Dialect, name: str, since: Instant, until: Instant, span: Span, step: int | None = None
-) -> Work[list[QueueDepth]]:
+def depths(name: str, since: Instant, until: Instant, span: Span, step: int | None = None) -> Work[list[QueueDepth]]:
     """Of a queue, for each `span` that begins in the stretch, or for each `step` of several; those without a sample are
     left out.
     """
-    del q
     rows = yield Fetch(
         "select name, at - at % :step as began, sum(samples), sum(waiting), max(most), max(longest_wait) from queue_depths"
         " where name in (:all, :name) and seconds = :seconds and at >= :since and at < :until group by name, began",
@@ -578,9 +583,8 @@ def depths(
     ]
 
 
-def forget_depths(q: Dialect, limit: int) -> Work[int]:
+def forget_depths(limit: int) -> Work[int]:
     """Remove about `limit` rows of each length that are older than roll-ups of that length are kept; how many."""
-    del q
     now = yield Now()
     removed = 0
     for span in SPANS:

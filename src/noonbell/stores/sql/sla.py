@@ -18,7 +18,7 @@ from noonbell.model.task import Task
 from noonbell.policy.sla import first_look, watch_of
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.rows import TASK_SELECT, Record, TaskView, task_from, to_json
-from noonbell.stores.sql.statement import Fetch, InsertMany, Work, delete, insert
+from noonbell.stores.sql.statement import Fetch, InsertMany, Work, delete, insert, matching
 
 WATCH = Record(SlaWatch)
 BREACH = Record(SlaBreach)
@@ -78,19 +78,13 @@ def sla_breaches(
     since: Instant | None = None,
 ) -> Work[list[SlaBreach]]:
     """The newest first: all, those of these tasks, or those of a run."""
-    conditions, params = ["1 = 1"], dict[str, object](limit=limit)
-    if run_id is not None:
-        conditions.append("run_id = :run")
-        params["run"] = run_id
-    if task_ids is not None:
-        conditions.append(q.ids("task_id", "tasks"))
-        params["tasks"] = q.pack(list(task_ids))
-    if since is not None:
-        conditions.append("deadline >= :since")
-        params["since"] = since
-    rows = yield Fetch(
-        f"{_SELECT_BREACH} where {' and '.join(conditions)} order by deadline desc, id desc limit :limit", params
+    which, params = matching(
+        run=("run_id = :run", run_id),
+        tasks=(q.ids("task_id", "tasks"), None if task_ids is None else q.pack(list(task_ids))),
+        since=("deadline >= :since", since),
     )
+    sql = f"{_SELECT_BREACH} where {which} order by deadline desc, id desc limit :limit"
+    rows = yield Fetch(sql, {**params, "limit": limit})
     return [BREACH.read(row) for row in rows]
 
 

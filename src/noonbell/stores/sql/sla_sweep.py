@@ -32,13 +32,13 @@ from noonbell.stores.sql.sla import WATCH
 from noonbell.stores.sql.statement import (
     Execute,
     Fetch,
-    InsertMany,
     NewIds,
     Now,
     UpdateMany,
     Work,
     delete,
     insert,
+    insert_new,
     update,
 )
 from noonbell.stores.sql.tasks import skip_next
@@ -203,19 +203,8 @@ def _write(
                 come.append((row[0], now))
             told["run.sla_breached"].append((watch.task_id, watch.run_id, _data(miss, watch, None)))
     if new:
-        ids = yield NewIds(len(new))
-        columns = (
-            "id",
-            "task_id",
-            "run_id",
-            "rule",
-            "deadline",
-            "foreseen_at",
-            "expected_at",
-            "usual_ms",
-            "breached_at",
-        )
-        yield InsertMany("sla_breaches", columns, [(id_, *row) for id_, row in zip(ids, new, strict=True)])
+        columns = ("task_id", "run_id", "rule", "deadline", "foreseen_at", "expected_at", "usual_ms", "breached_at")
+        yield from insert_new("sla_breaches", columns, new)
     if come:
         yield UpdateMany("sla_breaches", "id", ("breached_at",), come)
     yield from tell_all(told)

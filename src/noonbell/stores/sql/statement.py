@@ -61,6 +61,13 @@ def delete(table: str, **where: Any) -> Execute:
     return Execute(f"delete from {table} where {conditions}", where)
 
 
+def matching(**given: tuple[str, Any]) -> tuple[str, dict[str, Any]]:
+    """What stands behind `where` for conditions whose parameter may be None, which leaves them out; and the parameters."""
+    known = {name: each for name, each in given.items() if each[1] is not None}
+    conditions = " and ".join(condition for condition, _ in known.values())
+    return conditions or "1 = 1", {name: value for name, (_, value) in known.items()}
+
+
 class Columns(Sequence[Row]):
     """Rows that are held by column: what writes many rows by arrays, one for each column, need not take them apart."""
 
@@ -161,6 +168,13 @@ class NewNumbers:
 
 Statement: TypeAlias = Fetch | Execute | InsertMany | InsertEvents | WriteAll | UpdateMany | Now | NewIds | NewNumbers
 Work: TypeAlias = Generator[Statement, Any, T]
+
+
+def insert_new(table: str, columns: tuple[str, ...], rows: Sequence[Row]) -> Work[Sequence[int]]:
+    """Rows that get fresh ids in their column `id`; these ids."""
+    ids: Sequence[int] = yield NewIds(len(rows))
+    yield InsertMany(table, ("id", *columns), [(id_, *row) for id_, row in zip(ids, rows, strict=True)])
+    return ids
 
 
 def inserts_of(work: Work[None]) -> Work[list[InsertMany | InsertEvents]]:

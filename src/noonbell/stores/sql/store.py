@@ -683,7 +683,7 @@ class SqlStore(TransitionRunner):
     reseal_tasks = write(access.reseal_tasks)
     reseal_versions = write(access.reseal_versions)
     reseal_channels = write(access.reseal_channels)
-    reseal_subscriptions = write(webhooks.reseal_subscriptions)
+    reseal_subscriptions = write(access.reseal_subscriptions)
     reseal_calls = write(calls.reseal_calls)
 
     # Roll-ups

@@ -29,11 +29,22 @@ from noonbell.model.subscription import (
     WebhookStatus,
 )
 from noonbell.policy import subscriptions as policy
-from noonbell.ports.transitions import Reseal
 from noonbell.stores.sql import events
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.rows import Record, from_json, to_json
-from noonbell.stores.sql.statement import Execute, Fetch, InsertMany, NewIds, Now, Row, Work, delete, insert, update
+from noonbell.stores.sql.statement import (
+    Execute,
+    Fetch,
+    InsertMany,
+    NewIds,
+    Now,
+    Row,
+    Work,
+    delete,
+    insert,
+    matching,
+    update,
+)
 
 _STATE = Record(SubscriptionState)
 _SELECT = f"select name, created_at, updated_at, active, spec, {_STATE.select()} from subscriptions"
@@ -118,18 +129,6 @@ def remove_subscription(name: str) -> Work[bool]:
 
 def _tell(type_: str, name: str, **data: object) -> Work[None]:
     yield from events.tell(type_, [(None, None, {"subscription": name, **data})])
-
-
-def reseal_subscriptions(reseal: Reseal) -> Work[int]:
-    rows = yield Fetch("select name, updated_at, spec from subscriptions order by name")
-    written = 0
-    for name, updated_at, text in rows:
-        spec = from_json(text)
-        secrets = reseal({key: spec[key] for key in ("secret", "url") if key in spec})
-        found = {**spec, **{key: value for key, value in secrets.items() if key in spec}}
-        if found != spec:
-            written += yield update("subscriptions", {"name": name, "updated_at": updated_at}, spec=to_json(found))
-    return written
 
 
 # Holding and delivering
@@ -280,14 +279,10 @@ def _waiting_heads(name: str) -> Work[_Waiting]:
 def webhook_deliveries(
     name: str, limit: int = 100, *, before: int | None = None, status: WebhookStatus | None = None
 ) -> Work[list[WebhookDelivery]]:
-    conditions, params = ["subscription = :name"], dict[str, object](name=name, limit=limit)
-    if before is not None:
-        conditions.append("id < :before")
-        params["before"] = before
-    if status is not None:
-        conditions.append("status = :status")
-        params["status"] = status
-    rows = yield Fetch(f"{_SELECT_SHORT} where {' and '.join(conditions)} order by id desc limit :limit", params)
+    which, params = matching(
+        name=("subscription = :name", name), before=("id < :before", before), status=("status = :status", status)
+    )
+    rows = yield Fetch(f"{_SELECT_SHORT} where {which} order by id desc limit :limit", {**params, "limit": limit})
     return [_SHORT.read(row) for row in rows]
 
 
