@@ -19,6 +19,8 @@ from noonbell.web.context import as_json
 from noonbell.web.task_form import fields_of, masked_fields
 
 _LONGEST: Final = 300
+_URLS: Final = tuple(f"{field}.url" for field in MESSAGE_FIELDS)
+"""Of which only the credentials are masked: any other change is seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,44 +67,31 @@ def _differences(before: dict[str, Any], after: dict[str, Any], path: str = "") 
 
 def _secretly(before: TaskSpec, after: TaskSpec) -> list[FieldChange]:
     """What changed behind a mask: that it did, and not to what."""
-    hidden = [
-        f"headers.{name}"
-        for name, value in after.headers.items()
-        if is_secret(name) and before.headers.get(name, value) != value
-    ]
-    hidden += [
-        f"env.{name}"
-        for name, value in after.env.items()
-        if not is_harmless_variable(name) and before.env.get(name, value) != value
-    ]
-    if before.secret != after.secret and before.secret is not None and after.secret is not None:
-        hidden.append("secret")
+    was, found = _masked_values(before), []
+    for name, value in _masked_values(after).items():
+        old = was.get(name, value)
+        shows = name.endswith(_URLS) and mask_credentials(old) != mask_credentials(value)
+        if old != value and not shows:
+            found.append(FieldChange(name, MASK, MASK))
+    return found
+
+
+def _masked_values(spec: TaskSpec) -> dict[str, str]:
+    """What a page of the task masks, all or a part of it, by the path of the field."""
+    found = {f"headers.{name}": value for name, value in spec.headers.items() if is_secret(name)}
+    found |= {f"env.{name}": value for name, value in spec.env.items() if not is_harmless_variable(name)}
+    if spec.secret is not None:
+        found["secret"] = spec.secret
     for field in MESSAGE_FIELDS:
-        was, now = getattr(before, field), getattr(after, field)
-        if was is None or now is None:
-            continue
-        if was.url != now.url and mask_credentials(was.url) == mask_credentials(now.url):
-            hidden.append(f"{field}.url")
-        hidden += [
-            f"{field}.headers.{name}"
-            for name, value in now.headers.items()
-            if is_secret(name) and was.headers.get(name, value) != value
-        ]
-    if before.grpc is not None and after.grpc is not None:
-        there = before.grpc.metadata
-        hidden += [
-            f"grpc.metadata.{name}"
-            for name, value in after.grpc.metadata.items()
-            if is_secret(name) and there.get(name, value) != value
-        ]
-        keys = [None if each.tls is None else each.tls.key for each in (before.grpc, after.grpc)]
-        hidden += ["grpc.tls.key"] if None not in keys and keys[0] != keys[1] else []
-    steps = {step.id: step for step in before.steps}
-    found = [FieldChange(name, MASK, MASK) for name in hidden]
-    for step in after.steps:
-        if step.id in steps:
-            changes = _secretly(steps[step.id], step)
-            found += [FieldChange(f"steps.{step.id}.{each.name}", MASK, MASK) for each in changes]
+        if (message := getattr(spec, field)) is not None:
+            found[f"{field}.url"] = message.url
+            found |= {f"{field}.headers.{name}": value for name, value in message.headers.items() if is_secret(name)}
+    if spec.grpc is not None:
+        found |= {f"grpc.metadata.{name}": value for name, value in spec.grpc.metadata.items() if is_secret(name)}
+        if spec.grpc.tls is not None and spec.grpc.tls.key is not None:
+            found["grpc.tls.key"] = spec.grpc.tls.key
+    for step in spec.steps:
+        found |= {f"steps.{step.id}.{name}": value for name, value in _masked_values(step).items()}
     return found
 
 
