@@ -42,17 +42,18 @@ _LEGACY: Final = "/legacy"
 """Before the addresses that a cronjob service had: they are about the same things."""
 _JOBS: Final = "/api/jobs"
 _LONGEST_ID: Final = 15
-_NOUNS: Final = ("tokens",)
-"""Kinds of things without a page for each of them."""
 _PAGES: Final = {"bulk": "bulk.operations", "calendars": "nav.calendars", "calls": "nav.calls"}
 """Kinds of things with a page of their own that no room has, and what it is called."""
-_NAMED_PAGES: Final = {
+_NAMED: Final = {
+    "queues": ("activity.queue_named", "/queues"),
     "calendars": ("activity.calendars_named", "/calendars"),
     "subscriptions": ("webhooks.edit", "/settings/subscriptions"),
     "workers": ("activity.workers_named", "/workers"),
     "bulk": ("activity.bulk_named", "/bulk"),
+    "tokens": ("activity.tokens_named", ""),
+    "plans": ("activity.plans_named", ""),
 }
-"""Kinds of things each of which has a page: what it is called, and where it is."""
+"""Kinds of things that are told apart by name: what one is called, and where it is; empty where it has no page."""
 _WITHIN: Final = 30 * SECOND
 """How long after a change of a task its audit entry may be written."""
 _COLUMNS: Final = ("id", "at", "actor", "action", "subject", "peer", "request_id", "details", "hash", "key")
@@ -152,28 +153,26 @@ def _subject(ctx: PageContext, text: str, place: tuple[str, str], task: Task | N
         return ShownSubject(name.removeprefix(BY_NAME))
     if kind == "runs" and name.isdecimal():
         return ShownSubject(ctx.words("run.title", id=name), f"/runs/{name}")
-    if kind == "queues" and name:
-        return ShownSubject(ctx.words("activity.queue_named", name=name), f"/queues/{quote(name, safe='')}")
-    if kind in _NOUNS and name:
-        return ShownSubject(ctx.words(f"activity.{kind}_named", name=name))
     if kind == "alerts" and name in ("rules", "channels") and (named := _name_within(text)):
         return ShownSubject(
             ctx.words(f"activity.{name}_named", name=named), f"/settings/{name}/{quote(named, safe='')}"
         )
     if kind == "views" and (named := _name_within(text)):
         return ShownSubject(ctx.words("activity.views_named", name=named), ROOMS.get(name, ""))
-    if kind in _NAMED_PAGES and name:
-        word, page = _NAMED_PAGES[kind]
-        return ShownSubject(ctx.words(word, name=name), f"{page}/{quote(name, safe='')}")
+    if kind in _NAMED and name:
+        return _named(ctx, kind, name)
     if kind in _PAGES:
         return ShownSubject(ctx.words(_PAGES[kind]), f"/{kind}")
-    if kind == "plans" and name:
-        return ShownSubject(ctx.words("activity.plans_named", name=name))
     if kind == "alerts":
         return ShownSubject(ctx.words("activity.alerts"), "/settings/alerts")
     if kind in ROOMS:
         return ShownSubject(ctx.words(f"nav.{kind}"), ROOMS[kind])
     return ShownSubject(text.removeprefix(_API))
+
+
+def _named(ctx: PageContext, kind: str, name: str) -> ShownSubject:
+    word, page = _NAMED[kind]
+    return ShownSubject(ctx.words(word, name=name), page and f"{page}/{quote(name, safe='')}")
 
 
 class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -289,16 +288,8 @@ async def _exported(access: Access, narrowed: dict[str, Any]) -> AsyncIterator[s
 ACTION_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "changes": (
         *("create_task", "replace_task", "patch_task", "delete_task", "enable_task", "disable_task", "resume_task"),
-        *(
-            "pause_task",
-            "reset_task",
-            "skip_slots",
-            "create_job",
-            "change_job",
-            "delete_job",
-            "pause_job",
-            "resume_job",
-        ),
+        *("pause_task", "reset_task", "skip_slots"),
+        *("create_job", "change_job", "delete_job", "pause_job", "resume_job"),
         *("publish_plan", "pause_plan", "resume_plan", "reset_plan", "skip_plan", "close_plan", "remove_plan"),
     ),
     "starts": (
@@ -307,17 +298,8 @@ ACTION_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "bulk": (
         *("create_tasks", "patch_tasks", "delete_tasks", "apply_tasks", "enable_tasks", "disable_tasks"),
-        *(
-            "cancel_runs",
-            "retry_runs",
-            "clean_runs",
-            "clean_task",
-            "start_bulk",
-            "cancel_bulk",
-            "undo_bulk",
-            "import_runs",
-        ),
-        *("drain_queue", "clean_queue", "redrive_queue"),
+        *("cancel_runs", "retry_runs", "clean_runs", "clean_task", "start_bulk", "cancel_bulk", "undo_bulk"),
+        *("import_runs", "drain_queue", "clean_queue", "redrive_queue"),
     ),
     "queues": ("limit_queue", "pause_queue", "resume_queue", "drain_queue", "clean_queue", "redrive_queue"),
     "calendars": ("save_calendar", "delete_calendar", "refresh_calendar"),
@@ -387,11 +369,9 @@ def _event_subject(ctx: PageContext, event: Mapping[str, Any]) -> ShownSubject:
     if worker := data.get("worker_id"):
         return ShownSubject(worker, f"/workers/{quote(worker, safe='')}")
     if name := data.get("subscription"):
-        return ShownSubject(ctx.words("webhooks.edit", name=name), f"/settings/subscriptions/{quote(name, safe='')}")
+        return _named(ctx, "subscriptions", name)
     if event["type"].startswith("calendar."):
-        return ShownSubject(
-            ctx.words("activity.calendars_named", name=data["name"]), f"/calendars/{quote(data['name'], safe='')}"
-        )
+        return _named(ctx, "calendars", data["name"])
     if queue := event["queue"] or data.get("queue"):
         return ShownSubject(queue, f"/queues/{quote(queue, safe='')}")
     return ShownSubject(data.get("subject") or "–")
