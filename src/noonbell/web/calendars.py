@@ -33,10 +33,10 @@ class Month:
     """From Monday to Sunday; None where a day is of another month."""
 
 
-def months_of(calendar: Calendar, since: date, count: int = MONTHS) -> list[Month]:
+def months_of(calendar: Calendar, since: date) -> list[Month]:
     found: list[Month] = []
     first = since.replace(day=1)
-    for _ in range(count):
+    for _ in range(MONTHS):
         following = (first + timedelta(days=32)).replace(day=1)
         days: list[CalendarDay | None] = [None] * first.weekday()
         days += days_from(calendar.rules, first, (following - first).days)
@@ -46,8 +46,8 @@ def months_of(calendar: Calendar, since: date, count: int = MONTHS) -> list[Mont
     return found
 
 
-def calendar_path(name: str, act: str = "") -> str:
-    return f"/calendars/{quote(name, safe='')}{act}"
+def calendar_path(name: str) -> str:
+    return f"/calendars/{quote(name, safe='')}"
 
 
 async def show_calendars(

@@ -158,18 +158,13 @@ _EDGE: Final = 8.0
 """Room around the dots, so that none is cut."""
 _TOP: Final = 18.0
 """Room above them, for the number of the highest line."""
+_MOST_DOTS: Final = 200
 
 
-def dots(
-    runs: Sequence[Run],
-    changes: Sequence[tuple[int, int]],
-    p95_ms: int | None,
-    most: int = 200,
-    width: float = 560,
-    height: float = 140,
-) -> Dots:
+def dots(runs: Sequence[Run], changes: Sequence[tuple[int, int]], p95_ms: int | None) -> Dots:
     """`runs` newest first; `changes` are version and moment of each change of the task."""
-    shown = [run for run in runs if run.duration_ms is not None and mark_of(run.status) in ("ok", "bad")][:most]
+    width, height = 560.0, 140.0
+    shown = [run for run in runs if run.duration_ms is not None and mark_of(run.status) in ("ok", "bad")][:_MOST_DOTS]
     if not shown:
         return Dots([], [], [], None, 0, 0, width, height)
     times = [run.scheduled_time for run in shown]

@@ -96,39 +96,29 @@ BY_CODE: Final = {401: "credentials", 403: "credentials", 404: "not_there", 410:
 """Answers that say more than the hundred they belong to."""
 
 BY_KIND: Final = {
-    "dns": "dns",
+    **{
+        kind: kind
+        for kind in (
+            *("dns", "connection_lost", "tls", "timeout", "too_large", "unknown_service", "crash", "lost", "unknown"),
+            *("callback_failed", "step", "command_not_allowed", "not_started", "unroutable", "no_responders", "nacked"),
+            *("bad_method", "grpc_unavailable"),
+        )
+    },
     "connection_refused": "refused",
     **dict.fromkeys(("connect_timeout", "network_unreachable", "host_unreachable"), "unreachable"),
-    "connection_lost": "connection_lost",
-    "tls": "tls",
-    "timeout": "timeout",
     "http_3xx": "redirect",
     "http_4xx": "refuses",
     "http_5xx": "target_failed",
-    "too_large": "too_large",
     "blocked_address": "blocked",
-    "unknown_service": "unknown_service",
     "protocol_error": "protocol",
     "error": "handler",
     "fail": "said_so",
     "invalid_payload": "payload",
     "invalid_result": "result",
-    "crash": "crash",
-    "lost": "lost",
-    "unknown": "unknown",
-    "callback_failed": "callback_failed",
     "callback_timeout": "no_callback",
-    "step": "step",
-    "command_not_allowed": "command_not_allowed",
     **dict.fromkeys(("exit_code", "signal", "too_many_processes"), "command"),
-    "not_started": "not_started",
     "authentication": "broker_credentials",
     "refused": "broker_refuses",
-    "unroutable": "unroutable",
-    "no_responders": "no_responders",
-    "nacked": "nacked",
-    "bad_method": "bad_method",
-    "grpc_unavailable": "grpc_unavailable",
     "grpc_resource_exhausted": "grpc_too_many",
     **dict.fromkeys(("grpc_unauthenticated", "grpc_permission_denied"), "grpc_credentials"),
     **dict.fromkeys(
@@ -149,26 +139,16 @@ BY_SENTENCE: Final = frozenset(
 """Sentences of a cause that ask for something else than the cause alone."""
 
 BY_CAUSE: Final = {
-    "no_worker": "no_worker",
-    "paused": "paused",
-    "queue_paused": "queue_paused",
+    **{
+        cause: cause
+        for cause in (
+            *("no_worker", "paused", "queue_paused", "overlap", "concurrency", "queue_full", "expired", "calendar"),
+            *("quiet", "store_went_back", "rate_limited", "key_full", "planner_late", "store_down", "lost", "canceled"),
+        )
+    },
+    **dict.fromkeys(("failure", "backoff"), "after_failure"),
     "circuit_open": "circuit",
-    "overlap": "overlap",
-    "failure": "after_failure",
-    "backoff": "after_failure",
-    "concurrency": "concurrency",
-    "queue_full": "queue_full",
-    "expired": "expired",
-    "calendar": "calendar",
-    "quiet": "quiet",
-    "store_went_back": "store_went_back",
-    "rate_limited": "rate_limited",
-    "key_full": "key_full",
     "error": "task_error",
-    "planner_late": "planner_late",
-    "store_down": "store_down",
-    "lost": "lost",
-    "canceled": "canceled",
 }
 """By what `explain` found, for a run that has not failed."""
 
@@ -189,12 +169,12 @@ PLACES: Final = {
         (
             *(
                 "expired",
+                "lost",
                 "no_worker",
                 "no_worker_type",
                 "no_worker_labels",
                 "no_worker_named",
                 "no_worker_part",
-                "lost",
             ),
             *("no_worker_commands", "no_worker_client", "command_not_allowed"),
         ),

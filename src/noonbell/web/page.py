@@ -17,14 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
-from noonbell.errors import (
-    HTTP_STATUS,
-    Forbidden,
-    NoonbellError,
-    NotFound,
-    RateLimited,
-    Unauthorized,
-)
+from noonbell.errors import HTTP_STATUS, Forbidden, NoonbellError, NotFound, RateLimited, Unauthorized
 from noonbell.model.access import AuditAction, Role, Token, TokenScope
 from noonbell.service import filters, scope
 from noonbell.service.audit_log import expect_commands, noted_commands

@@ -31,18 +31,10 @@ MOST_FAILING: Final = 10
 
 
 async def newest_runs(
-    services: Services,
-    task_id: TaskId | None,
-    count: int,
-    *,
-    status: tuple[RunStatus, ...] = (),
-    since: Instant | None = None,
-    until: Instant | None = None,
+    services: Services, task_id: TaskId | None, count: int, *, status: tuple[RunStatus, ...] = ()
 ) -> list[Run]:
     """Newest first, without a total."""
-    query = RunQuery(
-        task_id=task_id, status=status, since=since, until=until, page_size=count, cursor=from_the_top("-id")
-    )
+    query = RunQuery(task_id=task_id, status=status, page_size=count, cursor=from_the_top("-id"))
     return (await services.runs.page(query)).items
 
 

@@ -23,13 +23,13 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -47,9 +47,6 @@ from noonbell.when import zones
 
 if TYPE_CHECKING:
     from noonbell.web.context import PageContext
-from collections.abc import Callable
-
-from markupsafe import escape
 
 
 @cache
