@@ -7,44 +7,35 @@ body must be is checked once, in the services. `openapi` describes them from the
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse
 
 from noonbell.alerts.service import Alerts
-from noonbell.api import alerts as alert_calls
-from noonbell.api import (
-    bulk,
-    calendars,
-    calls,
-    events,
-    jobs,
-    legacy,
-    openapi,
-    plans,
-    queues,
-    reports,
-    responses,
-    runs,
-    subscriptions,
-    system,
-    tasks,
-    tokens,
-    views,
-    workers,
-)
+from noonbell.api import jobs, legacy, openapi, responses, workers
 from noonbell.api.access import AccessGuard, OwnRunCheck, Session
-from noonbell.api.endpoint import Endpoint, routes
+from noonbell.api.alerts import AlertCalls
+from noonbell.api.bulk import BulkCalls
+from noonbell.api.calendars import CalendarCalls
+from noonbell.api.calls import CallCalls
+from noonbell.api.endpoint import Endpoint, call, endpoints_of, routes
+from noonbell.api.events import EventCalls
 from noonbell.api.middleware import RequestMiddleware
 from noonbell.api.params import MOST_BYTES
+from noonbell.api.plans import PlanCalls
+from noonbell.api.queues import QueueCalls
+from noonbell.api.reports import ExplainCalls, ScheduleCalls, SlotCalls, StatsCalls, TimelineCalls
 from noonbell.api.request_origin import AllowedCallers, AllowedHosts, TrustedProxies
-from noonbell.api.responses import json_response
-from noonbell.api.system import Health, InstallationReader, MetricsRender
+from noonbell.api.runs import CallbackCalls, RunCalls, TaskHistoryCalls
+from noonbell.api.subscriptions import SubscriptionCalls
+from noonbell.api.system import Health, InstallationReader, MetricsCalls, MetricsRender, PauseCalls, SystemCalls
+from noonbell.api.tasks import ApplyCalls, TaskCalls
+from noonbell.api.tokens import TokenCalls
+from noonbell.api.views import ViewCalls
 from noonbell.engine.event_hub import Hub
 from noonbell.errors import NoonbellError
 from noonbell.model.access import Role
@@ -110,7 +101,7 @@ def create_app(
         with_legacy=settings.server.legacy_api,
     )
     guard = None if access is None else AccessGuard(access, services.store, enabled=asks_for_tokens, session=session)
-    app.router.routes.extend(routes([*endpoints, *_description(endpoints)], guard))
+    app.router.routes.extend(routes([*endpoints, *endpoints_of(DescriptionCalls(endpoints), "system", base="")], guard))
     return app
 
 
@@ -129,67 +120,47 @@ def all_endpoints(
 ) -> list[Endpoint]:
     """Every endpoint but the description's own. `mints`: whether callers may make tokens."""
     return [
-        *tasks.endpoints(services),
-        *reports.endpoints(services),
-        *runs.endpoints(services),
-        *bulk.endpoints(services),
-        *views.endpoints(services),
-        *calls.endpoints(services),
-        *queues.endpoints(services),
-        *calendars.endpoints(services),
+        *endpoints_of(ApplyCalls(services), "tasks"),
+        *endpoints_of(TaskCalls(services), "tasks"),
+        *endpoints_of(SlotCalls(services), "tasks"),
+        *endpoints_of(ExplainCalls(services), "runs"),
+        *endpoints_of(TimelineCalls(services), "tasks"),
+        *endpoints_of(ScheduleCalls(services), "schedules"),
+        *endpoints_of(StatsCalls(services), "stats"),
+        *endpoints_of(RunCalls(services), "runs"),
+        *endpoints_of(TaskHistoryCalls(services), "tasks"),
+        *endpoints_of(CallbackCalls(services), "callbacks"),
+        *endpoints_of(BulkCalls(services), "bulk"),
+        *endpoints_of(ViewCalls(services), "views"),
+        *endpoints_of(CallCalls(services), "calls"),
+        *endpoints_of(QueueCalls(services), "queues"),
+        *endpoints_of(CalendarCalls(services), "calendars"),
         *workers.endpoints(services),
         *jobs.endpoints(services),
-        *plans.endpoints(services),
-        *(events.endpoints(hub, services.store) if hub is not None else ()),
-        *(subscriptions.endpoints(webhooks) if webhooks is not None else ()),
-        *(alert_calls.endpoints(alerts) if alerts is not None else ()),
-        *(tokens.endpoints(access, mints=mints) if access is not None else ()),
-        *system.pause_endpoints(services),
-        *system.endpoints(health, metrics_render, installation),
+        *endpoints_of(PlanCalls(services), "plans"),
+        *(endpoints_of(EventCalls(hub, services.store), "events") if hub is not None else ()),
+        *(endpoints_of(SubscriptionCalls(webhooks), "subscriptions") if webhooks is not None else ()),
+        *(endpoints_of(AlertCalls(alerts), "alerts") if alerts is not None else ()),
+        *(endpoints_of(TokenCalls(access, mints=mints), "access") if access is not None else ()),
+        *endpoints_of(PauseCalls(services), "system"),
+        *endpoints_of(SystemCalls(health, installation), "system"),
+        *endpoints_of(MetricsCalls(metrics_render), "system", base=""),
         *(legacy.endpoints(services, health, metrics_render) if with_legacy else ()),
     ]
 
 
-def _description(endpoints: list[Endpoint]) -> list[Endpoint]:
+class DescriptionCalls:
     """`/openapi.json` and `/docs`: made once, the page once for each language, when the first reader comes."""
 
-    @cache
-    def document() -> dict[str, Any]:
-        return openapi.document(endpoints)
+    def __init__(self, endpoints: list[Endpoint]) -> None:
+        self._document = cache(lambda: openapi.document(endpoints))
+        self._page_in = cache(lambda lang: openapi.page(self._document(), Translator(lang)).encode())
 
-    async def description(request: Request) -> Response:
-        del request
-        return json_response(document())
+    @call("GET", "/openapi.json", "description", "The API's description", Role.VIEWER, scope=ScopeRule.ANYTHING)
+    async def document(self) -> object:
+        return self._document()
 
-    @cache
-    def page_in(lang: str) -> bytes:
-        return openapi.page(document(), Translator(lang)).encode()
-
-    async def page(request: Request) -> Response:
-        lang = language(wanted_language(request.cookies, request.headers))
-        return HTMLResponse(page_in(lang), headers={"content-security-policy": openapi.POLICY})
-
-    return [
-        Endpoint(
-            ("GET",),
-            "/openapi.json",
-            description,
-            "description",
-            "The API's description",
-            "system",
-            Role.VIEWER,
-            ScopeRule.ANYTHING,
-            base="",
-        ),
-        Endpoint(
-            ("GET",),
-            "/docs",
-            page,
-            "docs",
-            "The API's description, for people",
-            "system",
-            Role.VIEWER,
-            ScopeRule.ANYTHING,
-            base="",
-        ),
-    ]
+    @call("GET", "/docs", "docs", "The API's description, for people", Role.VIEWER, scope=ScopeRule.ANYTHING)
+    async def page(self, request: Request) -> object:
+        page = self._page_in(language(wanted_language(request.cookies, request.headers)))
+        return HTMLResponse(page, headers={"content-security-policy": openapi.POLICY})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypedDict, TypeVar, Unpack
+from functools import partial
+from inspect import isawaitable, signature
+from typing import Any, Final, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -14,6 +16,7 @@ from starlette.routing import Route
 
 from noonbell.api import params
 from noonbell.api.params import BODY_LIMIT, USUAL_BYTES
+from noonbell.api.responses import json_response, request_id
 from noonbell.fields import table
 from noonbell.fields.kinds import ListKind
 from noonbell.model.access import Role
@@ -25,6 +28,9 @@ LEGACY: Final = "legacy_"
 """How the names of calls in the words of another service begin."""
 
 Handler = Callable[[Request], Awaitable[Response]]
+
+Given: TypeAlias = dict[str, Any]
+"""A body or a query string as it was sent: an object whose fields are still to be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,7 @@ class Endpoint:
         return {name: isinstance(each.kind, ListKind) for name, each in fields.items()}
 
 
-H = TypeVar("H", bound=Callable[..., Awaitable[Response]])
+H = TypeVar("H", bound=Callable[..., Awaitable[object]])
 
 
 class Described(TypedDict, total=False):
@@ -104,7 +110,10 @@ def call(
 ) -> Callable[[H], H]:
     """Makes a method an endpoint: `GET` or `PATCH POST`, and where. Its docstring is the `notes` of the description.
 
-    A method may have several addresses, each with a line of its own.
+    A method may have several addresses, each with a line of its own. What it takes is read from the request by the names of
+    its parameters, in their order: `given` is the body as an object, `body` the same as the declared Struct; `query` is the query
+    string as an object, `asked` the same as the declared Struct; the others are those of ARGUMENTS and of the path. What it
+    returns is sent as JSON with the declared status, unless it is a Response.
     """
 
     def mark(handler: H) -> H:
@@ -132,9 +141,56 @@ def endpoints_of(
         for each in getattr(method, "described", ()):
             methods, path, operation, summary = each["at"]
             more = {key: value for key, value in each.items() if key != "at"}
-            handler = getattr(calls, name) if wrap is None else wrap(getattr(calls, name))
+            handler = _handler(getattr(calls, name), path, more)
+            handler = handler if wrap is None else wrap(handler)
             found.append(Endpoint(tuple(methods.split()), path, handler, operation, summary, tag, base=base, **more))
     return found
+
+
+ARGUMENTS: Final[Mapping[str, Callable[[Request], Any]]] = {
+    "request": lambda request: request,
+    "by": params.actor,
+    "ref": params.task_ref,
+    "run_id": params.run_id,
+    "bulk_id": params.bulk_id,
+    "version": params.expected_version,
+    "language": params.accepted_language,
+    "trace_id": lambda request: request_id(request.scope),
+}
+"""What a method of an endpoint may take by these names."""
+
+
+def _handler(method: Callable[..., Awaitable[object]], path: str, described: Mapping[str, Any]) -> Handler:
+    readers = [_reader(name, path, described) for name in signature(method).parameters]
+    status = described.get("status", 200)
+
+    async def handle(request: Request) -> Response:
+        given = []
+        for read in readers:
+            found = read(request)
+            given.append(await found if isawaitable(found) else found)
+        answer = await method(*given)
+        return answer if isinstance(answer, Response) else json_response(answer, status)
+
+    return handle
+
+
+def _reader(name: str, path: str, described: Mapping[str, Any]) -> Callable[[Request], Any]:
+    match name:
+        case "given":
+            return partial(params.read_object, required=described.get("body_required", False))
+        case "body":
+            return partial(params.read_body, struct=described["body"], required=described.get("body_required", False))
+        case "query":
+            return partial(params.query_of, struct=described["query"])
+        case "asked":
+            return partial(params.read_query, struct=described["query"])
+        case _ if name in ARGUMENTS:
+            return ARGUMENTS[name]
+        case _ if f"{{{name}}}" in path:
+            return partial(params.piece, name=name)
+        case _:
+            raise TypeError(f"{path} has nothing by the name of {name}")
 
 
 class EndpointGuard(Protocol):

@@ -15,10 +15,9 @@ from typing import Final
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import StreamingResponse
 
-from noonbell.api import params
-from noonbell.api.endpoint import Endpoint, call, endpoints_of
+from noonbell.api.endpoint import Given, call
 from noonbell.api.request_origin import is_same_origin
 from noonbell.clock import rfc3339
 from noonbell.engine.event_hub import Hub, Listener
@@ -54,13 +53,13 @@ class EventCalls:
         "GET", "/events", "events", "A stream of events", Role.VIEWER, scope=ScopeRule.LIST,
         query=EventList, answer_example=_EXAMPLE,
     )  # fmt: skip
-    async def stream(self, request: Request) -> Response:
+    async def stream(self, request: Request, query: Given) -> object:
         """Server-sent events (`text/event-stream`). A client that reconnects with `Last-Event-ID` misses nothing,
         for up to a day and across restarts. `event: reset` means that the stream does not reach back that far. A
         token with a scope gets the events of the tasks and runs in it.
         """
         _check_origin(request)
-        wanted = read_filter(params.query_of(request, EventList))
+        wanted = read_filter(query)
         last = request.headers.get("last-event-id") or request.query_params.get("after")
         after = None if last is None else Position.read(last)
         scope = request_scope.current()
@@ -167,7 +166,3 @@ def _check_origin(request: Request) -> None:
     """A page of another site may not listen in."""
     if "origin" in request.headers and not is_same_origin(request.headers):
         raise Forbidden("a page of another site may not read this stream")
-
-
-def endpoints(hub: Hub, store: Store, keep_alive: float = KEEP_ALIVE) -> list[Endpoint]:
-    return endpoints_of(EventCalls(hub, store, keep_alive), "events")

@@ -14,10 +14,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from noonbell.api import params
-from noonbell.api.endpoint import Endpoint, Handler, call, endpoints_of
-from noonbell.api.params import MOST_BYTES, read_object
-from noonbell.api.responses import Deleted, json_response, page_response
+from noonbell.api.endpoint import Endpoint, Given, Handler, call, endpoints_of
+from noonbell.api.params import MOST_BYTES
+from noonbell.api.responses import Deleted, json_response, page_answer
 from noonbell.dialects.jobs import (
     STATUSES,
     ExecutionList,
@@ -40,7 +39,7 @@ from noonbell.model.run import run_of_execution
 from noonbell.model.target_kind import ExecType
 from noonbell.model.task import Task, TaskStatus
 from noonbell.service import Services
-from noonbell.service.filters import run_query, task_query
+from noonbell.service.filters import TaskRef, run_query, task_query
 from noonbell.service.tasks import Removal
 
 BASE: Final = "/api/jobs"
@@ -66,26 +65,24 @@ class JobCalls:
         status=201, body=JobBody, body_required=True, most_bytes=MOST_BYTES, answer=SavedJob,
         errors=("ALREADY_EXISTS",),
     )  # fmt: skip
-    async def create(self, request: Request) -> Response:
+    async def create(self, given: Given, language: str, by: str | None) -> object:
         """A job type that no worker supports yet is accepted, and `notes` says so: its executions wait. A job's id
         is its task's id.
         """
-        given = await read_object(request, required=True)
-        job = await self._jobs.create(given, by=params.actor(request))
-        return await self._saved(request, job, given, 201, {"location": f"{BASE}/{job.id}"})
+        job = await self._jobs.create(given, by=by)
+        return await self._saved(job, given, language, 201, {"location": f"{BASE}/{job.id}"})
 
     @call("GET", "", "list_jobs", "List jobs", Role.VIEWER, query=JobList, answer=JobPage)
-    async def page(self, request: Request) -> Response:
+    async def page(self, query: Given) -> object:
         at = ReadContext(Problems())
-        asked = read_into(JobList, params.query_of(request, JobList), at)
-        query = _job_query(asked, at)
+        wanted = _job_query(read_into(JobList, query, at), at)
         at.problems.finish()
-        page = await self._jobs.page(query)
-        return page_response(page.items, page, query.page, query.page_size)
+        page = await self._jobs.page(wanted)
+        return page_answer(page.items, page, wanted)
 
     @call("GET", "/{id}", "get_job", "Read a job", Role.VIEWER, answer=ShownJob)
-    async def get(self, request: Request) -> Response:
-        job = await self._jobs.get(params.task_ref(request))
+    async def get(self, ref: TaskRef) -> object:
+        job = await self._jobs.get(ref)
         return json_response(await self._jobs.show(job), headers=_etag(job))
 
     @call(
@@ -93,62 +90,58 @@ class JobCalls:
         body=JobChange, body_required=True, most_bytes=MOST_BYTES, answer=SavedJob,
         errors=("ALREADY_EXISTS", "VERSION_CONFLICT"), versioned=True,
     )  # fmt: skip
-    async def replace(self, request: Request) -> Response:
+    async def replace(self, ref: TaskRef, version: int | None, given: Given, language: str, by: str | None) -> object:
         """Fields that are left out of the body are kept. A job can be sent back as it was read."""
-        ref, version = params.task_ref(request), params.expected_version(request)
-        given = await read_object(request, required=True)
-        job = await self._jobs.change(ref, given, by=params.actor(request), expect_version=version)
-        return await self._saved(request, job, given, 200, {})
+        job = await self._jobs.change(ref, given, by=by, expect_version=version)
+        return await self._saved(job, given, language, 200, {})
 
     @call(
         "DELETE", "/{id}", "delete_job", "Delete a job", Role.OPERATOR,
         query=Removal, answer=Deleted, errors=("INVALID_STATE",),
     )  # fmt: skip
-    async def delete(self, request: Request) -> Response:
+    async def delete(self, asked: Removal, ref: TaskRef, by: str | None) -> object:
         """Its executions stay readable under its id until retention removes them."""
-        removal = params.read_query(request, Removal)
-        await self._jobs.delete(params.task_ref(request), removal, by=params.actor(request))
-        return json_response({"deleted": True})
+        await self._jobs.delete(ref, asked, by=by)
+        return {"deleted": True}
 
     @call("POST", "/{id}/pause", "pause_job", "Pause a job", Role.OPERATOR, answer=ShownJob)
-    async def pause(self, request: Request) -> Response:
+    async def pause(self, ref: TaskRef, by: str | None) -> object:
         """The schedule creates no more executions; running ones finish."""
-        return await self._show(await self._jobs.pause(params.task_ref(request), by=params.actor(request)))
+        return await self._show(await self._jobs.pause(ref, by=by))
 
     @call("POST", "/{id}/resume", "resume_job", "Resume a job", Role.OPERATOR, answer=ShownJob)
-    async def resume(self, request: Request) -> Response:
+    async def resume(self, ref: TaskRef, by: str | None) -> object:
         """The schedule continues from now: what was missed during the pause is not made up."""
-        return await self._show(await self._jobs.resume(params.task_ref(request), by=params.actor(request)))
+        return await self._show(await self._jobs.resume(ref, by=by))
 
     @call(
         "GET", "/{id}/executions", "list_executions", "The executions of a job", Role.VIEWER,
         query=ExecutionList, answer=ExecutionPage,
     )  # fmt: skip
-    async def executions(self, request: Request) -> Response:
+    async def executions(self, ref: TaskRef, query: Given) -> object:
         """Newest first. A retry belongs to the execution that it repeats: `retry_count` says how many there were."""
         # The history of a deleted job stays.
-        job = await self._jobs.get(params.task_ref(request), deleted=True)
+        job = await self._jobs.get(ref, deleted=True)
         at = ReadContext(Problems())
-        asked = read_into(ExecutionList, params.query_of(request, ExecutionList), at)
-        wanted = _execution_asked_for(asked.execution_id, at)
+        asked = read_into(ExecutionList, query, at)
+        execution = _execution_asked_for(asked.execution_id, at)
         statuses = tuple(status for status, word in STATUSES.items() if word in asked.status)
-        query = msgspec.structs.replace(await run_query(asked, self._services.store, at, job.id), status=statuses)
+        wanted = msgspec.structs.replace(await run_query(asked, self._services.store, at, job.id), status=statuses)
         at.problems.finish()
-        if wanted is not None:
-            run_id = run_of_execution(wanted)
+        if execution is not None:
+            run_id = run_of_execution(execution)
             run = None if run_id is None else await self._services.store.run(run_id)
             items = [] if run is None or run.task_id != job.id else [shown_execution(run)]
-            return page_response(items, Page(items, len(items), None), 1, query.page_size)
-        page = await self._jobs.executions(query)
-        return page_response(page.items, page, query.page, query.page_size)
+            return page_answer(items, Page(items, len(items), None), msgspec.structs.replace(wanted, page=1))
+        page = await self._jobs.executions(wanted)
+        return page_answer(page.items, page, wanted)
 
     async def _show(self, job: Task) -> Response:
         return json_response(await self._jobs.show(job), headers=_etag(job))
 
     async def _saved(
-        self, request: Request, job: Task, given: Mapping[str, Any], status: int, headers: Mapping[str, str]
+        self, job: Task, given: Mapping[str, Any], language: str, status: int, headers: Mapping[str, str]
     ) -> Response:
-        language = request.headers.get("accept-language", "en")[:100]
         notes = await self._jobs.notes(job, given, language)
         return json_response({**await self._jobs.show(job), "notes": notes}, status, {**headers, **_etag(job)})
 

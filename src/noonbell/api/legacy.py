@@ -10,12 +10,11 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
 from noonbell.api import params
-from noonbell.api.endpoint import Endpoint, call, endpoints_of
+from noonbell.api.endpoint import Endpoint, Given, call, endpoints_of
 from noonbell.api.params import MOST_BYTES, read_object
-from noonbell.api.responses import Deleted, json_response, request_id
+from noonbell.api.responses import Deleted, json_response
 from noonbell.api.runs import CallbackCalls, read_callback
 from noonbell.api.system import Health, MetricsCalls, MetricsRender, SystemCalls
 from noonbell.api.tasks import StatusOfTask
@@ -75,11 +74,11 @@ class LegacyCalls:
         status=201, body=LegacyTaskBody, body_required=True, most_bytes=MOST_BYTES, answer=LegacyCreated,
         errors=("ALREADY_EXISTS",),
     )  # fmt: skip
-    async def create(self, request: Request) -> Response:
+    async def create(self, given: Given, by: str | None) -> object:
         """`name`, `cron_expr` and `target_url` are required. `cron_expr` is read as that service reads it: `*/N`
         matches multiples of N, and both day fields must match.
         """
-        task = await self._dialect.create(await read_object(request, required=True), by=params.actor(request))
+        task = await self._dialect.create(given, by=by)
         answer = LegacyCreated(await self._dialect.id_of(task), task.name)
         return json_response(answer, 201, {"location": f"/api/v1/tasks/{task.id}"})
 
@@ -87,86 +86,85 @@ class LegacyCalls:
         "GET", "/tasks", "legacy_list_tasks", "List tasks; only enabled ones, unless `status` is given",
         Role.VIEWER, query=LegacyTaskList, answer=LegacyTask, answer_is_list=True,
     )  # fmt: skip
-    async def page(self, request: Request) -> Response:
-        return json_response(await self._dialect.page(params.read_query(request, LegacyTaskList)))
+    async def page(self, asked: LegacyTaskList) -> object:
+        return await self._dialect.page(asked)
 
     @call("GET", "/tasks/{id}", "legacy_get_task", "Read a task", Role.VIEWER, answer=LegacyTask)
-    async def get(self, request: Request) -> Response:
-        return json_response(await self._dialect.show(await self._task(request)))
+    async def get(self, request: Request) -> object:
+        return await self._dialect.show(await self._task(request))
 
     @call(
         "PATCH PUT", "/tasks/{id}", "legacy_patch_task", "Change some fields of a task", Role.OPERATOR,
         body=LegacyTaskPatch, body_required=True, most_bytes=MOST_BYTES, answer=LegacyUpdated,
         errors=("ALREADY_EXISTS", "INVALID_STATE"),
     )  # fmt: skip
-    async def change(self, request: Request) -> Response:
+    async def change(self, request: Request, by: str | None) -> object:
         task, given = await self._task(request), await read_object(request, required=True)
-        await self._dialect.change(task, given, by=params.actor(request))
-        return json_response(LegacyUpdated(True))
+        await self._dialect.change(task, given, by=by)
+        return LegacyUpdated(True)
 
     @call(
         "PATCH", "/tasks/{id}/enable", "legacy_enable_task", "Enable a task", Role.OPERATOR,
         answer=StatusOfTask, errors=("INVALID_STATE",),
     )  # fmt: skip
-    async def enable(self, request: Request) -> Response:
-        task = await self._services.tasks.enable((await self._task(request)).id, by=params.actor(request))
-        return json_response({"status": task.status})
+    async def enable(self, request: Request, by: str | None) -> object:
+        task = await self._services.tasks.enable((await self._task(request)).id, by=by)
+        return {"status": task.status}
 
     @call(
         "PATCH", "/tasks/{id}/disable", "legacy_disable_task", "Disable a task", Role.OPERATOR,
         answer=StatusOfTask, errors=("INVALID_STATE",),
     )  # fmt: skip
-    async def disable(self, request: Request) -> Response:
-        task = await self._services.tasks.disable((await self._task(request)).id, by=params.actor(request))
-        return json_response({"status": task.status})
+    async def disable(self, request: Request, by: str | None) -> object:
+        task = await self._services.tasks.disable((await self._task(request)).id, by=by)
+        return {"status": task.status}
 
     @call(
         "DELETE", "/tasks/{id}", "legacy_delete_task", "Delete a task; its history is kept", Role.OPERATOR,
         answer=Deleted, errors=("INVALID_STATE",),
     )  # fmt: skip
-    async def delete(self, request: Request) -> Response:
-        await self._services.tasks.delete((await self._task(request)).id, Removal(), by=params.actor(request))
-        return json_response({"deleted": True})
+    async def delete(self, request: Request, by: str | None) -> object:
+        await self._services.tasks.delete((await self._task(request)).id, Removal(), by=by)
+        return {"deleted": True}
 
     @call(
         "POST", "/tasks/{id}/trigger", "legacy_trigger_task", "Run a task now", Role.OPERATOR,
         body=LegacyTrigger, most_bytes=MOST_BYTES, answer=LegacyTriggered, errors=("CONCURRENCY_LIMIT", "INVALID_STATE"),
     )  # fmt: skip
-    async def trigger(self, request: Request) -> Response:
+    async def trigger(self, request: Request, trace_id: str) -> object:
         """For a task at its limit whose policy is SKIP: 409, and no run."""
         task, given = await self._task(request), await _trigger_fields(request)
-        made = await self._services.publishing.trigger(task.id, given, trace_id=request_id(request.scope))
-        return json_response({"run_id": made.run_id})
+        made = await self._services.publishing.trigger(task.id, given, trace_id=trace_id)
+        return {"run_id": made.run_id}
 
     @call(
         "GET", "/tasks/{id}/runs", "legacy_list_runs_of_task", "The newest 50 runs of a task", Role.VIEWER,
         query=LegacyRunList, answer=LegacyRun, answer_is_list=True,
     )  # fmt: skip
-    async def runs(self, request: Request) -> Response:
+    async def runs(self, request: Request, query: Given) -> object:
         """Newest first, without headers and bodies."""
         task = await self._task(request, deleted=True)
-        asked = params.query_of(request, LegacyRunList)
-        query = await read_run_query(asked, self._services.store, task.id, struct=LegacyRunList)
-        return json_response(await self._dialect.runs(task, query))
+        wanted = await read_run_query(query, self._services.store, task.id, struct=LegacyRunList)
+        return await self._dialect.runs(task, wanted)
 
     @call("GET", "/runs/{run_id}", "legacy_get_run", "Read a run", Role.VIEWER, answer=LegacyRun)
-    async def run(self, request: Request) -> Response:
-        return json_response(await self._dialect.run(params.run_id(request)))
+    async def run(self, run_id: RunId) -> object:
+        return await self._dialect.run(run_id)
 
     @call("POST", "/runs/{run_id}/cancel", "legacy_cancel_run", "Cancel a run", Role.OPERATOR, answer=LegacyCanceled)
-    async def cancel(self, request: Request) -> Response:
+    async def cancel(self, request: Request, run_id: RunId, by: str | None) -> object:
         """For a run that is already final, the response says CANCELED too, and nothing is changed."""
-        canceled = await self._services.runs.cancel(params.run_id(request), by=params.actor(request))
+        canceled = await self._services.runs.cancel(run_id, by=by)
         if not canceled.canceled:
             params.nothing_changed(request)
-        return json_response(LegacyCanceled(canceled.run_id, "CANCELED"))
+        return LegacyCanceled(canceled.run_id, "CANCELED")
 
     @call(
         "POST", "/callbacks/{callback_token}", "legacy_callback", "Report how a run ended (for targets)", None,
         body=CallbackBody, body_required=True, answer=CallbackAnswer, errors=("INVALID_STATE",), is_audited=False,
     )  # fmt: skip
-    async def callback(self, request: Request) -> Response:
-        return await self._callbacks.by_token(request)
+    async def callback(self, request: Request, callback_token: str) -> object:
+        return await self._callbacks.by_token(request, callback_token)
 
     @call(
         "POST", "/callbacks", "legacy_callback_by_ids", "Report how a run ended, without a token (for"
@@ -174,23 +172,23 @@ class LegacyCalls:
         body=CallbackByIds, body_required=True, answer=CallbackAnswer,
         errors=("FORBIDDEN", "NOT_FOUND", "INVALID_STATE"), is_audited=False,
     )  # fmt: skip
-    async def callback_by_ids(self, request: Request) -> Response:
+    async def callback_by_ids(self, request: Request) -> object:
         """`task_id` is the task's `ID`."""
         given, source = await read_callback(request)
         number = given.get("task_id")
         if isinstance(number, int) and not isinstance(number, bool) and number > 0:
             given = {**given, "task_id": (await self._dialect.task(TaskId(number), deleted=True)).id}
-        return json_response(await self._services.callbacks.by_ids(given, source))
+        return await self._services.callbacks.by_ids(given, source)
 
     @call(
         "GET", "/healthz", "legacy_healthz", "Whether the service is healthy: `ok`, or 503", None, answer_example="ok"
     )
-    async def healthz(self, request: Request) -> Response:
-        return await self._system.healthz(request)
+    async def healthz(self) -> object:
+        return await self._system.healthz()
 
     @call("GET", "/version", "legacy_version", "The version", Role.VIEWER, answer_example="v0.1.0")
-    async def version(self, request: Request) -> Response:
-        return await self._system.version(request)
+    async def version(self) -> object:
+        return await self._system.version()
 
     async def _task(self, request: Request, *, deleted: bool = False) -> Task:
         """The task that the path names. From here on its own id stands there: the audit log goes by that."""
@@ -207,8 +205,8 @@ class LegacyMetrics:
         "GET", "/metrics", "legacy_metrics", "Metrics for Prometheus", Role.VIEWER,
         answer_example="cronjob_callback_pending 0.0\n",
     )  # fmt: skip
-    async def metrics(self, request: Request) -> Response:
-        return await self._metrics.metrics(request)
+    async def metrics(self) -> object:
+        return await self._metrics.metrics()
 
 
 async def _trigger_fields(request: Request) -> dict[str, Any]:

@@ -72,6 +72,14 @@ def run_id(request: Request) -> RunId:
     return filters.run_id(request.path_params["run_id"])
 
 
+def bulk_id(request: Request) -> int:
+    return filters.operation_id(request.path_params["bulk_id"])
+
+
+def accepted_language(request: Request) -> str:
+    return request.headers.get("accept-language", "en")[:100]
+
+
 def piece(request: Request, name: str) -> str:
     return str(request.path_params[name]).replace(ENCODED_SLASH, "/")
 

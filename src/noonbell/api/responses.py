@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from noonbell.errors import HTTP_STATUS, NoonbellError
 from noonbell.fields import meta
+from noonbell.model.request import Page, RunQuery, TaskQuery
 from noonbell.service.filters import REQUEST_ID
 
 
@@ -40,10 +41,10 @@ def text_response(text: str, status: int = 200) -> Response:
     return Response(text, status, media_type="text/plain; charset=utf-8")
 
 
-def page_response(items: list[Any], page: Any, number: int, size: int) -> Response:
+def page_answer(items: list[Any], page: Page[Any], query: RunQuery | TaskQuery) -> dict[str, Any]:
     """`total` is null where the page was asked for by cursor: counting is what a cursor spares."""
-    told = {"items": items, "total": page.total, "page": number, "page_size": size, "next_cursor": page.next_cursor}
-    return json_response({**told, "total_is_least": True} if page.is_least else told)
+    told = {"items": items, "total": page.total, "page": query.page, "page_size": query.page_size}
+    return {**told, "next_cursor": page.next_cursor, **({"total_is_least": True} if page.is_least else {})}
 
 
 log = logging.getLogger("noonbell.api")

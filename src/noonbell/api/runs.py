@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import StreamingResponse
 
 from noonbell.api import params
-from noonbell.api.endpoint import Endpoint, call, endpoints_of
+from noonbell.api.endpoint import Given, call
 from noonbell.api.params import MOST_BYTES, as_object, discard_body, read_bytes, read_object
-from noonbell.api.responses import json_response, page_response, request_id
+from noonbell.api.responses import page_answer
 from noonbell.clock import rfc3339
 from noonbell.fields import plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
@@ -18,6 +18,7 @@ from noonbell.json_text import decoded
 from noonbell.model.access import Role
 from noonbell.model.flow import FlowGraph
 from noonbell.model.request import RunQuery
+from noonbell.model.run import RunId
 from noonbell.service import Services
 from noonbell.service.callbacks import (
     CallbackAnswer,
@@ -28,7 +29,7 @@ from noonbell.service.callbacks import (
     CallbackSource,
 )
 from noonbell.service.cleaning import Cleaning, HistoryCleaned, RunCleaning, RunsCleaned
-from noonbell.service.filters import RunFilter, RunList, check_bulk, read_run_query, run_query
+from noonbell.service.filters import RunFilter, RunList, TaskRef, check_bulk, read_run_query, run_query
 from noonbell.service.history import HistoryImported, RunRecords
 from noonbell.service.publishing import Backfill, Backfilled, BatchAnswer, PublishBatch
 from noonbell.service.runs import (
@@ -73,22 +74,21 @@ class RunCalls:
         query=RunList,
         answer=RunPage,
     )
-    async def page(self, request: Request) -> Response:
+    async def page(self, query: Given) -> object:
         """On a page of n runs, a `result` or `error_details` of more than 4 MiB / n is null, and `omitted` has its
         size: `GET /runs/{run_id}` returns it.
         """
-        query = await read_run_query(params.query_of(request, RunList), self._services.store)
-        page = await self._runs.page(query)
-        return page_response([shown(run) for run in page.items], page, query.page, query.page_size)
+        wanted = await read_run_query(query, self._services.store)
+        page = await self._runs.page(wanted)
+        return page_answer([shown(run) for run in page.items], page, wanted)
 
     @call(
         "GET", "/runs/export", "export_runs", "All runs that match a filter, as CSV or"
         " NDJSON", Role.VIEWER, scope=ScopeRule.LIST,
         query=RunExport, answer_example="id,task_id,task_name,status\n",
     )  # fmt: skip
-    async def export(self, request: Request) -> Response:
+    async def export(self, asked: RunExport) -> object:
         """Newest first, sent while it is read. A line of NDJSON is a run as `GET /runs` returns it."""
-        asked = params.read_query(request, RunExport)
         at = ReadContext(Problems())
         query = await run_query(asked, self._services.store, at)
         at.problems.finish()
@@ -100,147 +100,140 @@ class RunCalls:
         body=PublishBatch, body_required=True, most_bytes=MOST_BYTES, answer=BatchAnswer,
         errors=("NOT_FOUND", "INVALID_STATE"),
     )  # fmt: skip
-    async def batch(self, request: Request) -> Response:
+    async def batch(self, request: Request, trace_id: str) -> object:
         """All or nothing; results in the order of the requests. A task at its limit that does not queue gives
         `refused` and no run.
         """
         wanted, problems = await params.read_list(request, "runs", "a list of runs to publish", "a batch")
-        published = await self._services.publishing.publish_batch(wanted, problems, trace_id=request_id(request.scope))
+        published = await self._services.publishing.publish_batch(wanted, problems, trace_id=trace_id)
         params.add_to_audit(request, runs=len(published))
-        return json_response({"runs": [_outcome(each) for each in published]})
+        return {"runs": [_outcome(each) for each in published]}
 
     @call(
         "POST", "/runs/import", "import_runs", "Import final runs of another system", Role.ADMIN,
         body=RunRecords, body_required=True, most_bytes=MOST_BYTES, answer=HistoryImported, errors=("INVALID_STATE",),
     )  # fmt: skip
-    async def import_runs(self, request: Request) -> Response:
+    async def import_runs(self, request: Request, given: Given) -> object:
         """Up to 1,000 in one transaction, with `origin` import and their own times. They belong to no slot and start
         nothing. Importing the same runs again changes nothing: `known` counts them.
         """
-        done = await self._services.history.import_runs(await read_object(request, required=True))
+        done = await self._services.history.import_runs(given)
         params.add_to_audit(request, runs=done.imported)
-        return json_response(done)
+        return done
 
     @call(
         "POST", "/runs/cancel", "cancel_runs", "Cancel all runs that match a"
         " filter", Role.OPERATOR, scope=ScopeRule.LIST,
         body=BulkRuns, body_required=True, answer=RunsCanceled,
     )  # fmt: skip
-    async def cancel_where(self, request: Request) -> Response:
+    async def cancel_where(self, request: Request, by: str | None) -> object:
         """At most 10,000 per call; `more` says that there are others. `dry_run` only counts."""
         query, dry_run = await self._bulk(request)
-        return json_response(await self._runs.cancel_where(query, by=params.actor(request), dry_run=dry_run))
+        return await self._runs.cancel_where(query, by=by, dry_run=dry_run)
 
     @call(
         "POST", "/runs/retry", "retry_runs", "Retry all runs that match a filter", Role.OPERATOR, scope=ScopeRule.LIST,
         body=BulkRuns, body_required=True, answer=RunsRetried,
     )  # fmt: skip
-    async def retry_where(self, request: Request) -> Response:
+    async def retry_where(self, request: Request, by: str | None) -> object:
         """Retries runs that failed or were canceled, unless `status` selects others."""
         query, dry_run = await self._bulk(request)
-        return json_response(await self._runs.retry_where(query, by=params.actor(request), dry_run=dry_run))
+        return await self._runs.retry_where(query, by=by, dry_run=dry_run)
 
     @call(
         "POST", "/runs/clean", "clean_runs", "Remove final runs from history", Role.OPERATOR, scope=ScopeRule.BODY,
         body=RunCleaning, body_required=True, answer=RunsCleaned,
     )  # fmt: skip
-    async def clean(self, request: Request) -> Response:
+    async def clean(self, request: Request, given: Given) -> object:
         """With their attempts, bodies, logs, parts, steps and children. Up to 1,000, in one transaction; runs that
         cannot be removed are in `kept` with the reason, and do not prevent the others from being removed.
         """
-        done = await self._services.cleanings.clean_runs(await read_object(request, required=True))
+        done = await self._services.cleanings.clean_runs(given)
         params.add_to_audit(request, removed=done.removed, kept=len(done.kept))
-        return json_response(done)
+        return done
 
     @call("GET", "/runs/{run_id}", "get_run", "Read a run", Role.VIEWER, scope=ScopeRule.RUN, answer=WholeRun)
-    async def get(self, request: Request) -> Response:
+    async def get(self, run_id: RunId) -> object:
         """Includes the request and the response of its newest attempt, and its payload."""
-        return json_response(await self._runs.show(params.run_id(request)))
+        return await self._runs.show(run_id)
 
     @call(
         "POST", "/runs/{run_id}/cancel", "cancel_run", "Cancel a run", Role.OPERATOR, scope=ScopeRule.RUN,
         body=CancelBody, answer=ShownCancel,
     )  # fmt: skip
-    async def cancel(self, request: Request) -> Response:
+    async def cancel(self, request: Request, run_id: RunId, body: CancelBody, by: str | None) -> object:
         """A run can be canceled in any status that is not final. A final run is not changed: `canceled` is false,
         and `status` is its status.
         """
-        run_id = params.run_id(request)
-        asked = await params.read_body(request, CancelBody)
-        answer = await self._runs.cancel(run_id, by=params.actor(request), reason=asked.reason)
+        answer = await self._runs.cancel(run_id, by=by, reason=body.reason)
         if not answer.canceled:
             params.nothing_changed(request)
-        return json_response(ShownCancel(answer.run_id, answer.status, answer.canceled))
+        return ShownCancel(answer.run_id, answer.status, answer.canceled)
 
     @call(
         "POST", "/runs/{run_id}/retry", "retry_run", "Retry a final run", Role.OPERATOR, scope=ScopeRule.RUN,
         body=RetryBody, answer=Retried, errors=("INVALID_STATE", "CONCURRENCY_LIMIT"),
     )  # fmt: skip
-    async def retry(self, request: Request) -> Response:
+    async def retry(self, run_id: RunId, body: RetryBody, by: str | None) -> object:
         """Creates a new run with the same payload. The new run of a flow that failed or was canceled keeps the steps
         that succeeded.
         """
-        run_id = params.run_id(request)
-        asked = await params.read_body(request, RetryBody)
-        made = await self._runs.retry(run_id, by=params.actor(request), from_step=asked.from_step)
-        return json_response(Retried(made, run_id))
+        made = await self._runs.retry(run_id, by=by, from_step=body.from_step)
+        return Retried(made, run_id)
 
     @call(
         "GET", "/runs/{run_id}/graph", "get_graph", "The steps of a run of a flow", Role.VIEWER, scope=ScopeRule.RUN,
         answer=FlowGraph, errors=("INVALID_STATE",),
     )  # fmt: skip
-    async def graph(self, request: Request) -> Response:
+    async def graph(self, run_id: RunId) -> object:
         """The steps are in the order in which the task lists them. `GET /runs?parent_id=RUN` lists the runs of a
         step.
         """
-        return json_response(plain(await self._runs.graph(params.run_id(request))))
+        return plain(await self._runs.graph(run_id))
 
     @call(
         "POST", "/runs/{run_id}/promote", "promote_run", "Start a delayed or retrying run"
         " now", Role.OPERATOR, scope=ScopeRule.RUN,
         answer=ShownPromotion, errors=("INVALID_STATE",),
     )  # fmt: skip
-    async def promote(self, request: Request) -> Response:
-        run = await self._runs.promote(params.run_id(request))
-        return json_response({"run_id": run.id, "status": run.status, "run_at": rfc3339(run.run_at)})
+    async def promote(self, run_id: RunId) -> object:
+        run = await self._runs.promote(run_id)
+        return {"run_id": run.id, "status": run.status, "run_at": rfc3339(run.run_at)}
 
     @call(
         "GET", "/runs/{run_id}/attempts", "list_attempts", "The attempts of a run, oldest first", Role.VIEWER, scope=ScopeRule.RUN,
         query=AttemptList, answer=Attempts,
     )  # fmt: skip
-    async def attempts(self, request: Request) -> Response:
+    async def attempts(self, asked: AttemptList, run_id: RunId) -> object:
         """In a list of n attempts, a result, error details, headers or a body of more than 4 MiB / n is null, and
         `omitted` has its size. To get one attempt in full, use `limit=1` and `after` one less than its number.
         """
-        asked = params.read_query(request, AttemptList)
-        found, next_after = await self._runs.attempts(params.run_id(request), asked.after, asked.limit)
+        found, next_after = await self._runs.attempts(run_id, asked.after, asked.limit)
         answer = {"items": [shown_attempt(attempt) for attempt in found]}
-        return json_response(answer if next_after is None else {**answer, "next_after": next_after})
+        return answer if next_after is None else {**answer, "next_after": next_after}
 
     @call(
         "GET", "/runs/{run_id}/log", "read_log", "The log lines of a run", Role.VIEWER, scope=ScopeRule.RUN,
         query=LogList, answer=LogLines,
     )  # fmt: skip
-    async def log(self, request: Request) -> Response:
-        asked = params.read_query(request, LogList)
-        lines = await self._runs.log(params.run_id(request), asked)
+    async def log(self, asked: LogList, run_id: RunId) -> object:
+        lines = await self._runs.log(run_id, asked)
         items = [
             {"seq": line.seq, "at": rfc3339(line.at), "level": line.level, "message": line.message} for line in lines
         ]
-        return json_response({"items": items, "next_after": lines[-1].seq if lines else asked.after})
+        return {"items": items, "next_after": lines[-1].seq if lines else asked.after}
 
     @call(
         "GET", "/runs/{run_id}/callbacks", "list_callbacks_of_run", "The callbacks of a run, newest first", Role.VIEWER, scope=ScopeRule.RUN,
         query=CallbackList, answer=CallbackRecords,
     )  # fmt: skip
-    async def callbacks(self, request: Request) -> Response:
+    async def callbacks(self, asked: CallbackList, run_id: RunId) -> object:
         """Ignored callbacks are listed too, each with its reason. In a list of n callbacks, headers or a body of
         more than 4 MiB / n are empty, and `omitted` has their size. To get one callback in full, use `limit=1`
         and `before` one more than its id.
         """
-        asked = params.read_query(request, CallbackList)
-        found = await self._services.callbacks.of_run(params.run_id(request), asked.limit, asked.before)
-        return json_response({"items": [shown_callback(callback) for callback in found]})
+        found = await self._services.callbacks.of_run(run_id, asked.limit, asked.before)
+        return {"items": [shown_callback(callback) for callback in found]}
 
     async def _bulk(self, request: Request) -> tuple[RunQuery, bool]:
         given = await read_object(request, required=True)
@@ -265,28 +258,27 @@ class TaskHistoryCalls:
         "POST", "/tasks/{id}/backfill", "backfill_task", "Backfill a task", Role.OPERATOR, scope=ScopeRule.TASK,
         body=Backfill, body_required=True, answer=Backfilled, errors=("INVALID_STATE",),
     )  # fmt: skip
-    async def backfill(self, request: Request) -> Response:
+    async def backfill(self, request: Request, ref: TaskRef, given: Given, trace_id: str) -> object:
         """One run for each slot from `from` to `to`, both included, in addition to whatever ran then. A slot that
         was already backfilled is not filled again, unless `if_finished` says so. At most 10,000 slots per call.
         """
-        ref, given = params.task_ref(request), await read_object(request, required=True)
-        done = await self._backfills.fill(ref, given, trace_id=request_id(request.scope))
+        done = await self._backfills.fill(ref, given, trace_id=trace_id)
         if given.get("dry_run"):
             params.nothing_changed(request)
-        return json_response(done)
+        return done
 
     @call(
         "POST", "/tasks/{id}/clean", "clean_task", "Remove the final runs of a task", Role.OPERATOR, scope=ScopeRule.TASK,
         body=Cleaning, body_required=True, answer=HistoryCleaned,
     )  # fmt: skip
-    async def clean(self, request: Request) -> Response:
+    async def clean(self, request: Request, ref: TaskRef, given: Given) -> object:
         """With their attempts, bodies, logs, parts, steps and children. Up to 1,000, in one transaction; runs that
         cannot be removed are in `kept` with the reason, and do not prevent the others from being removed.
         """
-        task = await self._services.tasks.get(params.task_ref(request), deleted=True)
-        done = await self._services.cleanings.clean_task(task.id, await read_object(request, required=True))
+        task = await self._services.tasks.get(ref, deleted=True)
+        done = await self._services.cleanings.clean_task(task.id, given)
         params.add_to_audit(request, removed=done.removed)
-        return json_response(done)
+        return done
 
 
 def _outcome(published: Any) -> dict[str, Any]:
@@ -305,35 +297,34 @@ class CallbackCalls:
         "POST PUT PATCH", "/callbacks/{callback_token}", "callback", "Report how a run ended (for targets)", None,
         body=CallbackBody, body_required=True, answer=CallbackAnswer, errors=("INVALID_STATE",), is_audited=False,
     )  # fmt: skip
-    async def by_token(self, request: Request) -> Response:
+    async def by_token(self, request: Request, callback_token: str) -> object:
         """The path is the `X-Callback-Url` that came with the request. A repeat for a final run returns the final
         status and is recorded as IGNORED. `{"status": "RUNNING"}` moves the deadline.
         """
         # A token that belongs to no run is refused before its body is read: anyone can send one.
-        token = params.piece(request, "callback_token")[:_LONGEST_TOKEN]
+        token = callback_token[:_LONGEST_TOKEN]
         if not await self._callbacks.knows(token):
             await discard_body(request)
             await self._callbacks.refuse(token, CallbackSource(*_sender(request)))
-        return json_response(await self._callbacks.by_token(token, *await read_callback(request)))
+        return await self._callbacks.by_token(token, *await read_callback(request))
 
     @call(
         "POST PUT PATCH", "/callbacks", "callback_by_ids", "Report how a run ended, without a token (for targets)",
         Role.OPERATOR, body=CallbackByIds, body_required=True, answer=CallbackAnswer,
         errors=("FORBIDDEN", "NOT_FOUND", "INVALID_STATE"), is_audited=False,
     )  # fmt: skip
-    async def by_ids(self, request: Request) -> Response:
+    async def by_ids(self, request: Request) -> object:
         """Can be turned off with `callback.allow_id_mode`."""
-        return json_response(await self._callbacks.by_ids(*await read_callback(request)))
+        return await self._callbacks.by_ids(*await read_callback(request))
 
     @call(
         "GET", "/callbacks", "list_rejected_callbacks", "Callbacks that found no run, newest first", Role.VIEWER,
         query=CallbackList, answer=CallbackRecords,
     )  # fmt: skip
-    async def rejected(self, request: Request) -> Response:
+    async def rejected(self, asked: CallbackList) -> object:
         """Long headers and bodies are left out as in the list of a run."""
-        asked = params.read_query(request, CallbackList)
         found = await self._callbacks.rejected(asked.limit, asked.before)
-        return json_response({"items": [shown_callback(callback) for callback in found]})
+        return {"items": [shown_callback(callback) for callback in found]}
 
 
 async def read_callback(request: Request) -> tuple[dict[str, Any], CallbackSource]:
@@ -351,11 +342,3 @@ def _sender(request: Request) -> tuple[dict[str, str], str]:
     if peer:  # as a proxy would: the sender of a refused one is recorded like all others
         headers["x-forwarded-for"] = ", ".join(filter(None, (headers.get("x-forwarded-for"), peer)))
     return headers, peer
-
-
-def endpoints(services: Services) -> list[Endpoint]:
-    return [
-        *endpoints_of(RunCalls(services), "runs"),
-        *endpoints_of(TaskHistoryCalls(services), "tasks"),
-        *endpoints_of(CallbackCalls(services), "callbacks"),
-    ]

@@ -8,12 +8,9 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
 
-from noonbell.api import params
-from noonbell.api.endpoint import Endpoint, call, endpoints_of
-from noonbell.api.params import read_object
+from noonbell.api.endpoint import Given, call
 from noonbell.api.responses import json_response, text_response
 from noonbell.errors import StoreUnavailable
 from noonbell.fields import meta, plain
@@ -67,43 +64,38 @@ class SystemCalls:
         self._health, self._installation = health, installation
 
     @call("GET", "/healthz", "healthz", "Whether the service is healthy: `ok`, or 503", None, answer_example="ok")
-    async def healthz(self, request: Request) -> Response:
-        del request
+    async def healthz(self) -> object:
         health = self._health()
         return text_response("ok") if health.get("ok", True) else text_response("unavailable", 503)
 
     @call("GET", "/version", "version", "The version", Role.VIEWER, scope=ScopeRule.ANYTHING, answer_example="v0.1.0")
-    async def version(self, request: Request) -> Response:
-        del request
+    async def version(self) -> object:
         return text_response(f"v{__version__}")
 
     @call(
         "GET", "/installation", "installation", "The version, the store and the installation's id", Role.ADMIN,
         answer=Installation,
     )  # fmt: skip
-    async def installation(self, request: Request) -> Response:
-        del request
+    async def installation(self) -> object:
         if self._installation is None:
             raise HTTPException(404)
-        return json_response(await self._installation())
+        return await self._installation()
 
     @call("GET", "/livez", "livez", "Whether the process is alive", None, answer_example="ok")
-    async def livez(self, request: Request) -> Response:
-        del request
+    async def livez(self) -> object:
         return text_response("ok")
 
     @call(
         "GET", "/readyz", "readyz", "Whether the service can do its work, part by part; 503 if not", None,
         answer=Readiness,
     )  # fmt: skip
-    async def readyz(self, request: Request) -> Response:
+    async def readyz(self) -> object:
         """Not ready: the store is not responding, or a loop (planner, sweeper, claim, heartbeat) has made no progress for
         5 s. Then `code` and `message` say why, and `stalled` has each such loop with `since` and its last `error`.
         """
-        del request
         health = self._health()
         if health.get("ok", True):
-            return json_response(health)
+            return health
         error = {"code": StoreUnavailable.code, "message": health.get("reason") or "not ready"}
         return json_response({**error, **health}, 503)
 
@@ -116,8 +108,7 @@ class MetricsCalls:
         "GET", "/metrics", "metrics", "Metrics for Prometheus", Role.VIEWER,
         answer_example="cronjob_callback_pending 0.0\n",
     )  # fmt: skip
-    async def metrics(self, request: Request) -> Response:
-        del request
+    async def metrics(self) -> object:
         if self._metrics_render is None:
             raise HTTPException(404)
         rendered = self._metrics_render()
@@ -126,43 +117,28 @@ class MetricsCalls:
         return Response(rendered, media_type=PROMETHEUS)
 
 
-def endpoints(
-    health: Health, metrics_render: MetricsRender | None, installation: InstallationReader | None
-) -> list[Endpoint]:
-    return [
-        *endpoints_of(SystemCalls(health, installation), "system"),
-        *endpoints_of(MetricsCalls(metrics_render), "system", base=""),
-    ]
-
-
 class PauseCalls:
     def __init__(self, services: Services) -> None:
         self._pauses = services.pauses
 
     @call("GET", "/pause", "get_pause", "Whether everything is paused", Role.VIEWER, answer=PauseState)
-    async def state(self, request: Request) -> Response:
-        del request
-        return json_response(plain(await self._pauses.state()))
+    async def state(self) -> object:
+        return plain(await self._pauses.state())
 
     @call(
         "POST", "/pause", "pause_all", "Pause everything, on all nodes", Role.OPERATOR,
         body=PauseWrite, answer=PauseChanged,
     )  # fmt: skip
-    async def pause(self, request: Request) -> Response:
+    async def pause(self, given: Given, by: str | None) -> object:
         """No attempt starts later than two seconds after the response. Planning stops; published runs are accepted
         and wait; running attempts continue, and callbacks are accepted. If everything is already paused, nothing
         changes.
         """
-        given = await read_object(request)
-        return json_response(plain(await self._pauses.pause(given, by=params.actor(request))))
+        return plain(await self._pauses.pause(given, by=by))
 
     @call("POST", "/resume", "resume_all", "Resume everything", Role.OPERATOR, answer=PauseChanged)
-    async def resume(self, request: Request) -> Response:
+    async def resume(self, by: str | None) -> object:
         """What came due during the pause is late, as after downtime: the misfire policy of each task decides about
         it.
         """
-        return json_response(plain(await self._pauses.resume(by=params.actor(request))))
-
-
-def pause_endpoints(services: Services) -> list[Endpoint]:
-    return endpoints_of(PauseCalls(services), "system")
+        return plain(await self._pauses.resume(by=by))

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noonbell.api import params
-from noonbell.api.endpoint import Described, Endpoint, call, endpoints_of
+from noonbell.api.endpoint import Described, Given, call
 from noonbell.api.params import MOST_BYTES, read_object
-from noonbell.api.responses import Deleted, json_response, page_response, request_id
+from noonbell.api.responses import Deleted, json_response, page_answer
 from noonbell.clock import rfc3339_or_none
 from noonbell.errors import InvalidArgument
 from noonbell.fields import Moment, meta, plain, read, read_into
@@ -20,12 +20,13 @@ from noonbell.fields.problems import Problems, ReadContext, shown
 from noonbell.model.access import Role
 from noonbell.model.account import KeyLine
 from noonbell.model.request import PublishResult, TaskQuery
-from noonbell.model.task import TaskId, TaskPause, TaskStatus
+from noonbell.model.task import Task, TaskId, TaskPause, TaskStatus
 from noonbell.service import Services
 from noonbell.service.filters import (
     PageNumbers,
     TaskFilter,
     TaskList,
+    TaskRef,
     check_bulk,
     read_run_query,
     read_task_query,
@@ -146,13 +147,12 @@ class TaskCalls:
         status=201, body=TaskBody, body_required=True, most_bytes=MOST_BYTES, answer=TaskCreated,
         errors=("ALREADY_EXISTS",),
     )  # fmt: skip
-    async def create(self, request: Request) -> Response:
+    async def create(self, request: Request, given: Given, language: str, by: str | None) -> object:
         """Give `schedule` or its short form `cron_expr`, not both; without either, the task runs on demand only.
         `details` names every wrong field; unknown fields are rejected.
         """
-        given = await read_object(request, required=True)
-        task = await self._tasks.create(given, by=params.actor(request))
-        saved = self._services.previews.on_save(task, _language(request))
+        task = await self._tasks.create(given, by=by)
+        saved = self._services.previews.on_save(task, language)
         headers = {"location": f"{request.scope['path']}/{task.id}", "etag": _etag(task.version)}
         return json_response({"id": task.id, "name": task.name, **saved}, 201, headers)
 
@@ -161,68 +161,67 @@ class TaskCalls:
         status=201, body=BatchCreate, body_required=True, most_bytes=MOST_BYTES, answer=TasksCreated,
         errors=("ALREADY_EXISTS",),
     )  # fmt: skip
-    async def create_many(self, request: Request) -> Response:
+    async def create_many(self, request: Request, by: str | None) -> object:
         """All or nothing, results in the order of the requests. Each problem is named by its place:
         `tasks[7].cron_expr`.
         """
-        made = await self._tasks.create_many(*await _listed(request), by=params.actor(request))
+        made = await self._tasks.create_many(*await _listed(request), by=by)
         answer = [
             {"id": task.id, "name": task.name, "next_fire_at": rfc3339_or_none(task.next_fire_at)} for task in made
         ]
-        return json_response({"tasks": answer}, 201)
+        return {"tasks": answer}
 
     @call(
         "PATCH", "/tasks/batch", "patch_tasks", "Change up to 10,000 tasks in one transaction", Role.OPERATOR, scope=ScopeRule.BODY,
         body=BatchChange, body_required=True, most_bytes=MOST_BYTES, answer=TasksPatched,
         errors=("NOT_FOUND", *_CHANGED),
     )  # fmt: skip
-    async def patch_many(self, request: Request) -> Response:
+    async def patch_many(self, request: Request, by: str | None) -> object:
         """All or nothing, results in the order of the requests. Each names its task by `id`; fields left out are
         kept.
         """
-        changed = await self._tasks.change_many(*await _listed(request), by=params.actor(request))
-        return json_response({"tasks": [{"id": task.id, "version": task.version} for task in changed]})
+        changed = await self._tasks.change_many(*await _listed(request), by=by)
+        return {"tasks": [{"id": task.id, "version": task.version} for task in changed]}
 
     @call(
         "DELETE", "/tasks/batch", "delete_tasks", "Delete up to 10,000 tasks in one transaction", Role.OPERATOR, scope=ScopeRule.BODY,
         query=Removal, body=BatchDelete, body_required=True, answer=TasksDeleted,
         errors=("NOT_FOUND", "INVALID_STATE", "VERSION_CONFLICT"),
     )  # fmt: skip
-    async def delete_many(self, request: Request) -> Response:
+    async def delete_many(self, request: Request, asked: Removal, by: str | None) -> object:
         """All or nothing. Their history is kept and their names become free. Waiting runs are canceled."""
-        removal = params.read_query(request, Removal)
         named, problems = await _listed(request)
-        deleted = await self._tasks.delete_many(named, removal, problems, by=params.actor(request))
-        return json_response({"deleted": len(deleted)})
+        deleted = await self._tasks.delete_many(named, asked, problems, by=by)
+        return {"deleted": len(deleted)}
 
     @call(
         "GET", "/tasks", "list_tasks", "List tasks", Role.VIEWER, scope=ScopeRule.LIST, query=TaskList, answer=TaskPage
     )
-    async def page(self, request: Request) -> Response:
-        query = read_task_query(params.query_of(request, TaskList))
-        page = await self._tasks.page(query)
-        return page_response(page.items, page, query.page, query.page_size)
+    async def page(self, query: Given) -> object:
+        wanted = read_task_query(query)
+        page = await self._tasks.page(wanted)
+        return page_answer(page.items, page, wanted)
 
     @call(
         "POST", "/tasks/enable", "enable_tasks", "Enable all tasks that match a"
         " filter", Role.OPERATOR, scope=ScopeRule.LIST,
         body=BulkTasks, body_required=True, answer=TasksChanged,
     )  # fmt: skip
-    async def enable_where(self, request: Request) -> Response:
-        return await self._set_where(request, TaskStatus.ENABLED)
+    async def enable_where(self, given: Given, by: str | None) -> object:
+        return await self._set_where(given, TaskStatus.ENABLED, by)
 
     @call(
         "POST", "/tasks/disable", "disable_tasks", "Disable all tasks that match a"
         " filter", Role.OPERATOR, scope=ScopeRule.LIST,
         body=BulkTasks, body_required=True, answer=TasksChanged,
     )  # fmt: skip
-    async def disable_where(self, request: Request) -> Response:
-        return await self._set_where(request, TaskStatus.DISABLED)
+    async def disable_where(self, given: Given, by: str | None) -> object:
+        return await self._set_where(given, TaskStatus.DISABLED, by)
 
     @call("GET", "/tasks/{id}", "get_task", "Read a task", Role.VIEWER, scope=ScopeRule.TASK, answer=ShownTask)
-    async def get(self, request: Request) -> Response:
+    async def get(self, ref: TaskRef) -> object:
         """Its `ETag` is its version, for `If-Match`. Secrets are shown as `"***"`; writing that back keeps them."""
-        task = await self._tasks.get(params.task_ref(request))
+        task = await self._tasks.get(ref)
         return json_response(await self._tasks.show(task), headers={"etag": _etag(task.version)})
 
     @call(
@@ -231,167 +230,117 @@ class TaskCalls:
         body=TaskReplacement, body_required=True, most_bytes=MOST_BYTES, answer=TaskUpdated, errors=_CHANGED,
         versioned=True,
     )  # fmt: skip
-    async def replace(self, request: Request) -> Response:
-        return await self._change(request, partial=False)
+    async def replace(self, ref: TaskRef, version: int | None, given: Given, language: str, by: str | None) -> object:
+        task = await self._tasks.change(ref, given, partial=False, expect_version=version, by=by)
+        return self._changed(task, language)
 
     @call(
         "PATCH", "/tasks/{id}", "patch_task", "Change some fields of a task", Role.OPERATOR, scope=ScopeRule.TASK,
         body=TaskPatch, body_required=True, most_bytes=MOST_BYTES, answer=TaskUpdated, errors=_CHANGED, versioned=True,
     )  # fmt: skip
-    async def patch(self, request: Request) -> Response:
+    async def patch(self, ref: TaskRef, version: int | None, given: Given, language: str, by: str | None) -> object:
         """`retry_policy`, `circuit`, `rate_limit` and `fanout` are changed field by field; any other field is
         replaced as a whole. `null` sets a field to its default.
         """
-        return await self._change(request, partial=True)
+        task = await self._tasks.change(ref, given, partial=True, expect_version=version, by=by)
+        return self._changed(task, language)
 
     @call(
         "DELETE", "/tasks/{id}", "delete_task", "Delete a task", Role.OPERATOR, scope=ScopeRule.TASK,
         query=Removal, answer=Deleted, errors=("INVALID_STATE", "VERSION_CONFLICT"), versioned=True,
     )  # fmt: skip
-    async def delete(self, request: Request) -> Response:
+    async def delete(self, ref: TaskRef, asked: Removal, version: int | None, by: str | None) -> object:
         """Its history is kept and its name becomes free. Waiting runs are canceled."""
-        await self._tasks.delete(
-            params.task_ref(request),
-            params.read_query(request, Removal),
-            by=params.actor(request),
-            expect_version=params.expected_version(request),
-        )
-        return json_response({"deleted": True})
+        await self._tasks.delete(ref, asked, by=by, expect_version=version)
+        return {"deleted": True}
 
-    @call(
-        "PATCH POST",
-        "/tasks/{id}/enable",
-        "enable_task",
-        "Enable a task",
-        Role.OPERATOR,
-        **_TURNED,
-    )
-    @call(
-        "POST",
-        "/tasks/{id}/resume",
-        "resume_task",
-        "Same as enable",
-        Role.OPERATOR,
-        **_TURNED,
-    )
-    async def enable(self, request: Request) -> Response:
+    @call("PATCH POST", "/tasks/{id}/enable", "enable_task", "Enable a task", Role.OPERATOR, **_TURNED)
+    @call("POST", "/tasks/{id}/resume", "resume_task", "Same as enable", Role.OPERATOR, **_TURNED)
+    async def enable(self, request: Request, ref: TaskRef, version: int | None, by: str | None) -> object:
         """The schedule continues from now: what was missed while the task was disabled is not made up."""
         await read_object(request)
-        task = await self._tasks.enable(
-            params.task_ref(request), by=params.actor(request), expect_version=params.expected_version(request)
-        )
-        return json_response({"status": task.status})
+        task = await self._tasks.enable(ref, by=by, expect_version=version)
+        return {"status": task.status}
 
-    @call(
-        "PATCH POST",
-        "/tasks/{id}/disable",
-        "disable_task",
-        "Disable a task",
-        Role.OPERATOR,
-        **_PAUSED,
-    )
-    @call(
-        "POST",
-        "/tasks/{id}/pause",
-        "pause_task",
-        "Same as disable",
-        Role.OPERATOR,
-        **_PAUSED,
-    )
-    async def disable(self, request: Request) -> Response:
+    @call("PATCH POST", "/tasks/{id}/disable", "disable_task", "Disable a task", Role.OPERATOR, **_PAUSED)
+    @call("POST", "/tasks/{id}/pause", "pause_task", "Same as disable", Role.OPERATOR, **_PAUSED)
+    async def disable(self, ref: TaskRef, given: Given, by: str | None, version: int | None) -> object:
         """The task has no more slots until it is enabled, or until the given end; running runs finish. If the task
         is already disabled, this replaces its reason and its end.
         """
-        task = await self._tasks.disable(
-            params.task_ref(request),
-            await read_object(request),
-            by=params.actor(request),
-            expect_version=params.expected_version(request),
-        )
+        task = await self._tasks.disable(ref, given, by=by, expect_version=version)
         said = {} if task.pause is None else {"pause": plain(task.pause)}
-        return json_response({"status": task.status, **said})
+        return {"status": task.status, **said}
 
     @call(
         "POST", "/tasks/{id}/reset", "reset_task", "Reset a task in ERROR or"
         " COMPLETED", Role.OPERATOR, scope=ScopeRule.TASK,
         answer=StatusOfTask,
     )  # fmt: skip
-    async def reset(self, request: Request) -> Response:
-        task = await self._tasks.reset(params.task_ref(request), by=params.actor(request))
-        return json_response({"status": task.status})
+    async def reset(self, ref: TaskRef, by: str | None) -> object:
+        task = await self._tasks.reset(ref, by=by)
+        return {"status": task.status}
 
     @call(
         "POST", "/tasks/{id}/skip", "skip_slots", "Skip the next slots of a task", Role.OPERATOR, scope=ScopeRule.TASK,
         body=SkipBody, answer=SkipAnswer,
     )  # fmt: skip
-    async def skip(self, request: Request) -> Response:
+    async def skip(self, body: SkipBody, ref: TaskRef, by: str | None) -> object:
         """Each skipped slot becomes a SKIPPED run with the reason `operator`. 0 undoes it, -1 skips until it is
         undone.
         """
-        asked = await params.read_body(request, SkipBody)
-        task = await self._tasks.skip(params.task_ref(request), asked.count, by=params.actor(request))
-        return json_response({"skip_next": task.skip_next})
+        task = await self._tasks.skip(ref, body.count, by=by)
+        return {"skip_next": task.skip_next}
 
     @call(
         "GET", "/tasks/{id}/next", "next_slots", "The next slots of a task", Role.VIEWER, scope=ScopeRule.TASK,
         query=NextList, answer=PreviewAnswer,
     )  # fmt: skip
-    async def next(self, request: Request) -> Response:
-        asked = params.read_query(request, NextList)
-        task = await self._tasks.get(params.task_ref(request))
-        return json_response(await self._services.previews.next(task, asked.count, _language(request)))
+    async def next(self, asked: NextList, ref: TaskRef, language: str) -> object:
+        task = await self._tasks.get(ref)
+        return await self._services.previews.next(task, asked.count, language)
 
     @call(
         "POST", "/tasks/{id}/trigger", "trigger_task", "Run a task now", Role.OPERATOR, scope=ScopeRule.TASK,
         body=Trigger, most_bytes=MOST_BYTES, answer=Triggered, errors=("CONCURRENCY_LIMIT", "INVALID_STATE"),
     )  # fmt: skip
-    async def trigger(self, request: Request) -> Response:
+    async def trigger(self, ref: TaskRef, given: Given, trace_id: str) -> object:
         """A disabled task can be triggered too. Without a `key`, this always creates a run; with one, `outcome` says
         whether it did.
         """
-        ref = params.task_ref(request)
-        given = await read_object(request)
-        published = await self._services.publishing.trigger(ref, given, trace_id=request_id(request.scope))
-        return json_response(
-            _published(published, with_outcome=any(given.get(name) is not None for name in ("key", "dedupe")))
-        )
+        published = await self._services.publishing.trigger(ref, given, trace_id=trace_id)
+        return _published(published, with_outcome=any(given.get(name) is not None for name in ("key", "dedupe")))
 
     @call(
         "GET", "/tasks/{id}/runs", "list_runs_of_task", "The runs of a task", Role.VIEWER, scope=ScopeRule.TASK,
         query=RunsOfTask, answer=RunPage,
     )  # fmt: skip
-    async def runs(self, request: Request) -> Response:
+    async def runs(self, ref: TaskRef, query: Given) -> object:
         # The history of a deleted task stays.
-        task = await self._tasks.get(params.task_ref(request), deleted=True)
-        query = await read_run_query(
-            params.query_of(request, RunsOfTask), self._services.store, task.id, struct=RunsOfTask
-        )
-        page = await self._services.runs.page(query)
-        return page_response([shown_run(run) for run in page.items], page, query.page, query.page_size)
+        task = await self._tasks.get(ref, deleted=True)
+        wanted = await read_run_query(query, self._services.store, task.id, struct=RunsOfTask)
+        page = await self._services.runs.page(wanted)
+        return page_answer([shown_run(run) for run in page.items], page, wanted)
 
     @call(
         "GET", "/tasks/{id}/keys", "list_keys_of_task", "The keys of a task that runs wait"
         " for", Role.VIEWER, scope=ScopeRule.TASK,
         answer=KeyLines,
     )  # fmt: skip
-    async def keys(self, request: Request) -> Response:
+    async def keys(self, ref: TaskRef) -> object:
         """At most 100 keys. A key is listed as long as runs wait for it (`concurrency_key`, `max_per_key`)."""
-        task = await self._tasks.get(params.task_ref(request))
+        task = await self._tasks.get(ref)
         lines = await self._services.store.key_lines(task.id, _MOST_KEYS)
-        return json_response({"items": [shown_line(line) for line in lines]})
+        return {"items": [shown_line(line) for line in lines]}
 
-    async def _change(self, request: Request, *, partial: bool) -> Response:
-        ref, version = params.task_ref(request), params.expected_version(request)
-        given = await read_object(request, required=True)
-        task = await self._tasks.change(ref, given, partial=partial, expect_version=version, by=params.actor(request))
-        saved = self._services.previews.on_save(task, _language(request))
+    def _changed(self, task: Task, language: str) -> Response:
+        saved = self._services.previews.on_save(task, language)
         body = {"updated": True, "version": task.version, **saved}
         return json_response(body, headers={"etag": _etag(task.version)})
 
-    async def _set_where(self, request: Request, status: TaskStatus) -> Response:
-        query = _bulk_query(await read_object(request, required=True))
-        changed = await self._tasks.set_status_where(query, status, by=params.actor(request))
-        return json_response({"status": status, "changed": changed})
+    async def _set_where(self, given: Given, status: TaskStatus, by: str | None) -> object:
+        changed = await self._tasks.set_status_where(_bulk_query(given), status, by=by)
+        return {"status": status, "changed": changed}
 
 
 def _published(published: PublishResult, *, with_outcome: bool) -> dict[str, object]:
@@ -418,10 +367,6 @@ def _etag(version: int) -> str:
     return f'"{version}"'
 
 
-def _language(request: Request) -> str:
-    return request.headers.get("accept-language", "en")[:100]
-
-
 class ApplyCalls:
     def __init__(self, services: Services) -> None:
         self._applying = Applying(services)
@@ -432,12 +377,11 @@ class ApplyCalls:
         body=Apply, body_required=True, most_bytes=MOST_BYTES, answer=Applied,
         errors=("ALREADY_EXISTS", "VERSION_CONFLICT"),
     )  # fmt: skip
-    async def apply(self, request: Request) -> Response:
+    async def apply(self, request: Request, given: Given, by: str | None) -> object:
         """Everything is checked before anything is written. If a task has a `version` that is no longer current, the
         response is 412; if it belongs to another owner, 409, unless `adopt`. `prune` deletes the owner's tasks
         that are no longer listed.
         """
-        given = await read_object(request, required=True)
         asked = read(Apply, given)
         for index, task in enumerate(given["tasks"]):
             if not isinstance(task, dict):
@@ -445,7 +389,7 @@ class ApplyCalls:
         done = await self._applying.apply(
             f"file:{asked.owner}",
             given["tasks"],
-            by=params.actor(request),
+            by=by,
             prune=asked.prune,
             adopt=asked.adopt,
             dry_run=asked.dry_run,
@@ -454,7 +398,7 @@ class ApplyCalls:
             params.nothing_changed(request)
         else:
             params.add_to_audit(request, owner=f"file:{asked.owner}", **_applied(done))
-        return json_response(done)
+        return done
 
 
 _MOST_NAMED: Final = 20
@@ -470,7 +414,3 @@ def _applied(done: Mapping[str, Any]) -> dict[str, Any]:
     told: dict[str, Any] = {what: named[:_MOST_NAMED] for what, named in names.items() if named}
     counts = {f"{what}_count": len(named) for what, named in names.items() if len(named) > _MOST_NAMED}
     return {**told, **counts, "unchanged": len(done["unchanged"])}
-
-
-def endpoints(services: Services) -> list[Endpoint]:
-    return [*endpoints_of(ApplyCalls(services), "tasks"), *endpoints_of(TaskCalls(services), "tasks")]

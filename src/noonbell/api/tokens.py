@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from noonbell.api import params
-from noonbell.api.endpoint import Endpoint, call, endpoints_of
-from noonbell.api.responses import json_response
+from noonbell.api.endpoint import call
 from noonbell.errors import Forbidden
 from noonbell.model.access import Role
 from noonbell.service.access import (
@@ -32,7 +30,7 @@ class TokenCalls:
         "POST", "/tokens", "create_token", "Create a token", Role.ADMIN,
         status=201, body=TokenBody, body_required=True, answer=ShownToken, errors=("ALREADY_EXISTS",),
     )  # fmt: skip
-    async def create(self, request: Request) -> Response:
+    async def create(self, request: Request, by: str | None) -> object:
         """`token` is shown here in full, and never again. `labels`, `queues` and `job_types` are its scope: it sees
         and changes tasks that have all of them, and their runs; it sees nothing else. A worker's token needs its
         `queues`. Rejected (403) if the server requires no token: create the first one with `noonbell token
@@ -45,45 +43,38 @@ class TokenCalls:
             asked.name,
             asked.role,
             seconds=asked.expires_in,
-            by=params.actor(request),
+            by=by,
             queues=asked.queues or (),
             labels=asked.labels,
             job_types=asked.job_types or (),
         )
         params.add_to_audit(request, name=token.name, **scope_of(token))
-        return json_response({**shown(token), "token": secret}, 201)
+        return {**shown(token), "token": secret}
 
     @call("GET", "/tokens", "list_tokens", "List tokens", Role.ADMIN, answer=TokenList)
-    async def all(self, request: Request) -> Response:
-        del request
-        return json_response({"items": await self._access.tokens()})
+    async def all(self) -> object:
+        return {"items": await self._access.tokens()}
 
     @call("DELETE", "/tokens/{token}", "revoke_token", "Revoke a token", Role.ADMIN, answer=TokenRevoked)
-    async def revoke(self, request: Request) -> Response:
+    async def revoke(self, token: str) -> object:
         """Within five seconds, every node rejects the token."""
-        token = await self._access.revoke(params.piece(request, "token"))
-        return json_response(TokenRevoked(token.name, True))
+        return TokenRevoked((await self._access.revoke(token)).name, True)
 
     @call("GET", "/audit", "audit_log", "Who changed what, newest first", Role.ADMIN, query=AuditList, answer=AuditPage)
-    async def audit(self, request: Request) -> Response:
+    async def audit(self, asked: AuditList) -> object:
         """Each entry's hash covers the one before it; `key` is the key that signed it, or null."""
-        asked = params.read_query(request, AuditList)
         items = await self._access.log(asked.before or None, asked.limit, asked.actor or None)
-        return json_response({"items": items, "next_before": items[-1]["id"] if len(items) == asked.limit else None})
+        return {"items": items, "next_before": items[-1]["id"] if len(items) == asked.limit else None}
 
     @call(
         "GET", "/audit/check", "check_audit_log", "Check that the audit log is intact", Role.ADMIN,
         query=AuditCheck, answer=AuditState,
     )  # fmt: skip
-    async def check_audit(self, request: Request) -> Response:
+    async def check_audit(self, asked: AuditCheck) -> object:
         """Checks the newest entries, from `since` to `head`; `noonbell audit` checks all of them.
 
         `key` signs new entries; null: there is none, and signatures are not checked.
         """
-        asked, log = params.read_query(request, AuditCheck), self._access.audit_log
+        log = self._access.audit_log
         expected = expected_heads([asked.expect_head] if asked.expect_head else [], "expect_head")
-        return json_response(shown_state(await log.check(expected, asked.limit), log.key_id))
-
-
-def endpoints(access: Access, *, mints: bool = True) -> list[Endpoint]:
-    return endpoints_of(TokenCalls(access, mints=mints), "access")
+        return shown_state(await log.check(expected, asked.limit), log.key_id)

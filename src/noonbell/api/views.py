@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from starlette.requests import Request
-from starlette.responses import Response
-
-from noonbell.api import params
-from noonbell.api.endpoint import Endpoint, call, endpoints_of
-from noonbell.api.params import read_object
-from noonbell.api.responses import Deleted, json_response
+from noonbell.api.endpoint import Given, call
+from noonbell.api.responses import Deleted
 from noonbell.fields import plain
 from noonbell.model.access import Role
 from noonbell.model.view import SavedView
@@ -21,25 +16,18 @@ class ViewCalls:
         self._views = services.views
 
     @call("GET", "/views", "list_views", "Saved views of a list", Role.VIEWER, query=ViewsAsked, answer=AllViews)
-    async def all(self, request: Request) -> Response:
-        found = await self._views.all(params.read_query(request, ViewsAsked).list)
-        return json_response({"items": [plain(view) for view in found]})
+    async def all(self, asked: ViewsAsked) -> object:
+        return {"items": [plain(view) for view in await self._views.all(asked.list)]}
 
     @call(
         "PUT", "/views/{of}/{view}", "save_view", "Save or replace a view", Role.OPERATOR,
         body=ViewWrite, body_required=True, answer=SavedView, errors=("INVALID_STATE",),
     )  # fmt: skip
-    async def save(self, request: Request) -> Response:
+    async def save(self, given: Given, of: str, view: str, by: str | None) -> object:
         """Everyone who sees the list can use it."""
-        given = await read_object(request, required=True)
-        room, name = params.piece(request, "of"), params.piece(request, "view")
-        return json_response(plain(await self._views.save(room, name, given, by=params.actor(request))))
+        return plain(await self._views.save(of, view, given, by=by))
 
     @call("DELETE", "/views/{of}/{view}", "remove_view", "Remove a saved view", Role.OPERATOR, answer=Deleted)
-    async def remove(self, request: Request) -> Response:
-        await self._views.remove(params.piece(request, "of"), params.piece(request, "view"))
-        return json_response({"deleted": True})
-
-
-def endpoints(services: Services) -> list[Endpoint]:
-    return endpoints_of(ViewCalls(services), "views")
+    async def remove(self, of: str, view: str) -> object:
+        await self._views.remove(of, view)
+        return {"deleted": True}

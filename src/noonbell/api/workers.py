@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from noonbell.api import params
-from noonbell.api.endpoint import Endpoint, call, endpoints_of
+from noonbell.api.endpoint import Endpoint, Given, call, endpoints_of
 from noonbell.api.params import MOST_BYTES, read_object
-from noonbell.api.responses import json_response
 from noonbell.model.access import Role
 from noonbell.model.run import RunId
 from noonbell.model.worker import LeaseOrder, WorkerState
@@ -45,59 +42,57 @@ class WorkerCalls:
         self._workers = services.workers
 
     @call("GET", "/workers", "list_workers", "The workers", Role.VIEWER, answer=AllWorkers)
-    async def all(self, request: Request) -> Response:
-        del request
-        return json_response({"items": await self._workers.all(), "has_scheduler": await self._workers.has_scheduler()})
+    async def all(self) -> object:
+        return {"items": await self._workers.all(), "has_scheduler": await self._workers.has_scheduler()}
 
     @call("GET", "/workers/{worker_id}", "get_worker", "Read a worker", Role.VIEWER, answer=ShownWorker)
-    async def get(self, request: Request) -> Response:
-        return json_response(await self._workers.get(params.piece(request, "worker_id")))
+    async def get(self, worker_id: str) -> object:
+        return await self._workers.get(worker_id)
 
     @call(
         "PATCH", "/workers/{worker_id}", "change_worker", "Set how many runs a worker may run at once", Role.OPERATOR,
         body=WorkerChange, body_required=True, answer=ShownWorker,
     )  # fmt: skip
-    async def change(self, request: Request) -> Response:
+    async def change(self, given: Given, worker_id: str) -> object:
         """The worker learns its new concurrency with its next heartbeat. At 0 it takes no more runs."""
-        given = await read_object(request, required=True)
-        return json_response(await self._workers.change(params.piece(request, "worker_id"), given))
+        return await self._workers.change(worker_id, given)
 
     @call(
         "DELETE", "/workers/{worker_id}", "forget_worker", "Remove a lost worker", Role.OPERATOR,
         answer=WorkerForgotten, errors=("INVALID_STATE",),
     )  # fmt: skip
-    async def forget(self, request: Request) -> Response:
+    async def forget(self, worker_id: str) -> object:
         """409 for a worker that is connected or still holds runs. A worker that comes back registers itself again."""
-        return json_response(await self._workers.forget(params.piece(request, "worker_id")))
+        return await self._workers.forget(worker_id)
 
     @call(
         "POST", "/workers/{worker_id}/drain", "drain_worker", "Drain a worker", Role.OPERATOR,
         answer=WorkerStateSet,
     )  # fmt: skip
-    async def drain(self, request: Request) -> Response:
+    async def drain(self, request: Request, worker_id: str) -> object:
         """The worker finishes the runs that it holds."""
-        return await self._set(request, WorkerState.DRAINING)
+        return await self._set(request, worker_id, WorkerState.DRAINING)
 
     @call(
         "POST", "/workers/{worker_id}/stop", "stop_worker", "Stop a worker", Role.OPERATOR,
         answer=WorkerStateSet, errors=("INVALID_STATE",),
     )  # fmt: skip
-    async def stop(self, request: Request) -> Response:
+    async def stop(self, request: Request, worker_id: str) -> object:
         """The worker takes no more runs, finishes what it can, hands back the rest, and exits. 409 for one inside
         `noonbell serve`: drain it instead.
         """
-        return await self._set(request, WorkerState.STOPPING)
+        return await self._set(request, worker_id, WorkerState.STOPPING)
 
     @call(
         "POST", "/workers/{worker_id}/resume", "resume_worker", "Resume a worker", Role.OPERATOR,
         answer=WorkerStateSet,
     )  # fmt: skip
-    async def resume(self, request: Request) -> Response:
-        return await self._set(request, WorkerState.RUNNING)
+    async def resume(self, request: Request, worker_id: str) -> object:
+        return await self._set(request, worker_id, WorkerState.RUNNING)
 
-    async def _set(self, request: Request, state: WorkerState) -> Response:
+    async def _set(self, request: Request, worker_id: str, state: WorkerState) -> object:
         await read_object(request)
-        return json_response(await self._workers.set_state(params.piece(request, "worker_id"), state))
+        return await self._workers.set_state(worker_id, state)
 
 
 class ProtocolCalls:
@@ -109,12 +104,11 @@ class ProtocolCalls:
         body=ClaimBody, most_bytes=MOST_BYTES, answer=ShownClaim, errors=("ALREADY_EXISTS", "RATE_LIMITED"),
         is_audited=False,
     )  # fmt: skip
-    async def claim(self, request: Request) -> Response:
+    async def claim(self, request: Request, worker_id: str, given: Given) -> object:
         """Returns at once if there is a run, else as soon as there is one, or without any after `wait_seconds`. The
         first claim registers the worker. Nothing is lost if the connection breaks while it waits.
         """
         # The worker may hang up while it waits: then nothing is claimed for it, or what was is handed back.
-        worker_id, given = params.piece(request, "worker_id"), await read_object(request)
         if (bounds := params.bounds(request)) is not None:
             given = await self._bounds.claim(bounds, worker_id, given)
         claiming = asyncio.create_task(self._protocol.claim(worker_id, given))
@@ -122,8 +116,8 @@ class ProtocolCalls:
         try:
             await asyncio.wait((claiming, leaving), return_when=asyncio.FIRST_COMPLETED)
             if claiming.done() and not leaving.done():
-                return json_response(claiming.result().shown())
-            return json_response({"runs": []})  # the caller has gone
+                return claiming.result().shown()
+            return {"runs": []}  # the caller has gone
         finally:
             leaving.cancel()
             if leaving.done() or not claiming.done():
@@ -134,59 +128,60 @@ class ProtocolCalls:
         Role.WORKER, body=HeartbeatBody, most_bytes=MOST_BYTES, answer=ShownHeartbeat, is_counted=False,
         is_audited=False,
     )  # fmt: skip
-    async def heartbeat(self, request: Request) -> Response:
+    async def heartbeat(self, request: Request, worker_id: str, given: Given) -> object:
         """`cancel`: stop the run; with a `lease_expires_at`, hand it back too. `lost`: another worker has it, or it
         has ended.
         """
-        worker_id, given = params.piece(request, "worker_id"), await read_object(request)
         if (bounds := params.bounds(request)) is not None:
             await self._bounds.worker(bounds, worker_id)
-        return json_response(await self._protocol.heartbeat(worker_id, given))
+        return await self._protocol.heartbeat(worker_id, given)
 
     @call(
         "POST", "/runs/{run_id}/settle", "settle_run", "Report how an attempt ended", Role.WORKER,
         body=SettleBody, body_required=True, most_bytes=MOST_BYTES, answer=SettledRun, errors=("LEASE_LOST",),
         is_counted=False, is_audited=False,
     )  # fmt: skip
-    async def settle(self, request: Request) -> Response:
+    async def settle(self, request: Request, run_id: RunId, given: Given) -> object:
         """`fail` is final, `error` follows the retry policy, `release` hands the run back, without counting an
         attempt. Only the current token is accepted; an old one is LEASE_LOST, with the current `status` in
         `details`.
         """
-        return json_response(await self._protocol.settle(*await self._told(request)))
+        await self._check(request, run_id, given)
+        return await self._protocol.settle(run_id, given)
 
     @call(
         "POST", "/runs/{run_id}/progress", "report_progress", "Report progress", Role.WORKER,
         body=ProgressBody, body_required=True, answer=LeaseOrder, errors=("LEASE_LOST",), is_counted=False,
         is_audited=False,
     )  # fmt: skip
-    async def progress(self, request: Request) -> Response:
-        return json_response(await self._protocol.progress(*await self._told(request)))
+    async def progress(self, request: Request, run_id: RunId, given: Given) -> object:
+        await self._check(request, run_id, given)
+        return await self._protocol.progress(run_id, given)
 
     @call(
         "POST", "/runs/{run_id}/log", "write_log", "Write to the log of a run", Role.WORKER,
         body=LogBody, body_required=True, most_bytes=MOST_BYTES, answer=LeaseOrder, errors=("LEASE_LOST",),
         is_counted=False, is_audited=False,
     )  # fmt: skip
-    async def log(self, request: Request) -> Response:
+    async def log(self, request: Request, run_id: RunId, given: Given) -> object:
         """One line, or several in `lines`."""
-        return json_response(await self._protocol.log(*await self._told(request)))
+        await self._check(request, run_id, given)
+        return await self._protocol.log(run_id, given)
 
     @call(
         "POST", "/runs/{run_id}/extend", "extend_run", "Extend the deadline of an attempt", Role.WORKER,
         body=ExtendBody, body_required=True, answer=LeaseOrder, errors=("LEASE_LOST",), is_counted=False,
         is_audited=False,
     )  # fmt: skip
-    async def extend(self, request: Request) -> Response:
+    async def extend(self, request: Request, run_id: RunId, given: Given) -> object:
         """The lease and the timeout of the attempt end `seconds` from now. The next heartbeat renews the lease as usual."""
-        return json_response(await self._protocol.extend(*await self._told(request)))
+        await self._check(request, run_id, given)
+        return await self._protocol.extend(run_id, given)
 
-    async def _told(self, request: Request) -> tuple[RunId, dict[str, Any]]:
-        """The run, and what the worker says of it. A worker's token speaks of runs of its queues alone."""
-        run_id, given = params.run_id(request), await read_object(request, required=True)
+    async def _check(self, request: Request, run_id: RunId, given: Given) -> None:
+        """A worker's token speaks of runs of its queues alone."""
         if (bounds := params.bounds(request)) is not None:
             await self._bounds.run(bounds, run_id, given.get("worker_id"))
-        return run_id, given
 
 
 async def _hung_up(request: Request) -> None:

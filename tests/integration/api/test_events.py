@@ -19,8 +19,8 @@ from starlette.applications import Starlette
 from integration.api.serving import Api, running, serving
 from integration.support import until
 from integration.test_lock_waits import held_on_postgres
-from noonbell.api.endpoint import routes
-from noonbell.api.events import endpoints, message
+from noonbell.api.endpoint import endpoints_of, routes
+from noonbell.api.events import EventCalls, message
 from noonbell.clock import Instant
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.event import Event
@@ -244,7 +244,9 @@ async def test_streams_end_when_the_hub_is_closed(quick_api: Api):
 
 
 async def test_silence_is_broken_by_comments(quick_api: Api):
-    app = Starlette(routes=routes(endpoints(quick_api.parts.hub, quick_api.store, keep_alive=0.01)))
+    app = Starlette(
+        routes=routes(endpoints_of(EventCalls(quick_api.parts.hub, quick_api.store, keep_alive=0.01), "events"))
+    )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         url = f"http://127.0.0.1:{port}/api/v1/events"
