@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, dataclass_transform
 
 from noonbell.errors import SettingsError
 from noonbell.settings import kinds
@@ -24,11 +24,19 @@ def key(default: Any, kind: SettingKind, means: str) -> Any:
     return field(default=default, metadata=metadata)
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Checks each of its keys when it is built, so that settings made by hand are as sound as those from a file."""
+    """Checks each of its keys when it is built, so that settings made by hand are as sound as those from a file.
+
+    Each section is a frozen dataclass.
+    """
 
     path: ClassVar[str]
+
+    def __init_subclass__(cls, *, path: str) -> None:
+        cls.path = path
+        dataclass(frozen=True, kw_only=True)(cls)
 
     def __post_init__(self) -> None:
         problems: dict[str, str] = {}
@@ -52,10 +60,7 @@ class Section:
         return {}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerSettings(Section):
-    path = "server"
-
+class ServerSettings(Section, path="server"):
     host: str = key(
         "127.0.0.1", kinds.text, "The address to listen on. Any address other than loopback requires `auth.enabled`."
     )
@@ -118,10 +123,7 @@ class ServerSettings(Section):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoreSettings(Section):
-    path = "store"
-
+class StoreSettings(Section, path="store"):
     url: str = key("sqlite:///noonbell.db", kinds.store_address, "The store.")
     pool_size: int = key(8, kinds.number(1, 1_000), "Connections to PostgreSQL or MySQL, at most.")
     schema: str | None = key(
@@ -154,10 +156,7 @@ class StoreSettings(Section):
         return {}
 
 
-@dataclass(frozen=True, kw_only=True)
-class WakeupSettings(Section):
-    path = "wakeup"
-
+class WakeupSettings(Section, path="wakeup"):
     url: str | None = key(
         None,
         kinds.optional(kinds.wakeup_address),
@@ -166,10 +165,7 @@ class WakeupSettings(Section):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClusterSettings(Section):
-    path = "cluster"
-
+class ClusterSettings(Section, path="cluster"):
     advertise: str | None = key(
         None,
         kinds.optional(kinds.udp_address),
@@ -178,19 +174,13 @@ class ClusterSettings(Section):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class EventSettings(Section):
-    path = "events"
-
+class EventSettings(Section, path="events"):
     retention: float = key(
         90_000.0, kinds.duration(86_400.0), "How far back listeners can resume; older events are removed."
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SubscriptionSettings(Section):
-    path = "subscriptions"
-
+class SubscriptionSettings(Section, path="subscriptions"):
     timeout: float = key(10.0, kinds.duration(0.1, 300), "How long a receiver of events may take to respond.")
     retry_window: float = key(
         86_400.0, kinds.duration(1), "How long a delivery may fail before its subscription is disabled, with an alert."
@@ -204,10 +194,7 @@ class SubscriptionSettings(Section):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SchedulerSettings(Section):
-    path = "scheduler"
-
+class SchedulerSettings(Section, path="scheduler"):
     enabled: bool = key(True, kinds.boolean, "Whether this node plans: turns slots into runs.")
     poll_interval: float = key(1.0, kinds.duration(0.01, 3_600), "The longest that planning waits without a wake-up.")
     batch_limit: int = key(500, kinds.number(1, 100_000), "Most tasks planned in one transaction.")
@@ -230,11 +217,8 @@ class SchedulerSettings(Section):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RetrySettings(Section):
+class RetrySettings(Section, path="executor.default_retry"):
     """What an HTTP task's `retry_policy` is where the task leaves it out; null leaves the built-in default."""
-
-    path = "executor.default_retry"
 
     max_retries: int | None = key(None, kinds.optional(kinds.number(0, 1_000)), "Attempts after the first.")
     strategy: str | None = key(
@@ -261,10 +245,7 @@ class RetrySettings(Section):
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExecutorSettings(Section):
-    path = "executor"
-
+class ExecutorSettings(Section, path="executor"):
     worker_pool_size: int = key(16, kinds.number(1, 10_000), "HTTP runs that this node executes at once.")
     request_timeout: float | None = key(
         None,
@@ -301,10 +282,7 @@ class ExecutorSettings(Section):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallbackSettings(Section):
-    path = "callback"
-
+class CallbackSettings(Section, path="callback"):
     base_url: str | None = key(
         None,
         kinds.optional(kinds.web_address),
@@ -326,19 +304,13 @@ class CallbackSettings(Section):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecoverySettings(Section):
-    path = "recovery"
-
+class RecoverySettings(Section, path="recovery"):
     orphaned_runs: str = key(
         "retry", kinds.choice("retry", "fail"), "What happens to a lost run if its task sets no `on_lost`."
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobSettings(Section):
-    path = "jobs"
-
+class JobSettings(Section, path="jobs"):
     enabled: bool = key(
         False,
         kinds.boolean,
@@ -382,17 +354,11 @@ class JobSettings(Section):
         return {}
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanSettings(Section):
-    path = "plans"
-
+class PlanSettings(Section, path="plans"):
     exec_timeout: float = key(300.0, kinds.duration(0.001), "Timeout of a plan's runs.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class MetricsSettings(Section):
-    path = "metrics"
-
+class MetricsSettings(Section, path="metrics"):
     enabled: bool = key(True, kinds.boolean, "Whether `/metrics` is served.")
     task_id_label: bool = key(
         True, kinds.boolean, "Whether there are series per task. Turn it off for large numbers of tasks."
@@ -402,10 +368,7 @@ class MetricsSettings(Section):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoggingSettings(Section):
-    path = "logging"
-
+class LoggingSettings(Section, path="logging"):
     level: str = key("info", kinds.choice("debug", "info", "warning", "error"), "The lowest level that is written.")
     json: bool = key(False, kinds.boolean, "One JSON object per line instead of readable text.")
 
@@ -413,10 +376,7 @@ class LoggingSettings(Section):
 _OIDC_ROLES = ("viewer", "operator", "admin")
 
 
-@dataclass(frozen=True, kw_only=True)
-class OidcSettings(Section):
-    path = "auth.oidc"
-
+class OidcSettings(Section, path="auth.oidc"):
     issuer: str | None = key(
         None,
         kinds.optional(kinds.web_address),
@@ -460,10 +420,7 @@ class OidcSettings(Section):
         return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class AuthSettings(Section):
-    path = "auth"
-
+class AuthSettings(Section, path="auth"):
     enabled: bool | None = key(
         None, kinds.switch, "Whether the API requires a token. auto: not on loopback, but anywhere else."
     )
@@ -487,10 +444,7 @@ class AuthSettings(Section):
         return {}
 
 
-@dataclass(frozen=True, kw_only=True)
-class SecretSettings(Section):
-    path = "secrets"
-
+class SecretSettings(Section, path="secrets"):
     key_file: str | None = key(
         None,
         kinds.optional(kinds.text),
@@ -582,30 +536,11 @@ def _keys_of(section: Any, prefix: str) -> Iterator[SettingKey]:
             yield SettingKey(f"{prefix}{item.name}", item.metadata["kind"], item.metadata["means"], value)
 
 
-SECTIONS: Mapping[str, type[Section]] = {
-    section.path: section
-    for section in (
-        *(
-            ServerSettings,
-            StoreSettings,
-            WakeupSettings,
-            ClusterSettings,
-            EventSettings,
-            SubscriptionSettings,
-            SchedulerSettings,
-            ExecutorSettings,
-            RetrySettings,
-            CallbackSettings,
-        ),
-        *(
-            RecoverySettings,
-            JobSettings,
-            PlanSettings,
-            MetricsSettings,
-            LoggingSettings,
-            AuthSettings,
-            OidcSettings,
-            SecretSettings,
-        ),
-    )
-}
+def _sections_of(parent: Settings | Section) -> Iterator[Section]:
+    for item in dataclasses.fields(parent):
+        if isinstance(section := getattr(parent, item.name), Section):
+            yield section
+            yield from _sections_of(section)
+
+
+SECTIONS: Mapping[str, type[Section]] = {section.path: type(section) for section in _sections_of(Settings())}
