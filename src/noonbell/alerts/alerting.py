@@ -49,7 +49,7 @@ from noonbell.model.event import Event
 from noonbell.model.failure_text import SAID, failure_text, said_in
 from noonbell.policy import alerts
 from noonbell.policy.alerts import Pass
-from noonbell.policy.quiet import let_go_at, quiet_at
+from noonbell.policy.quiet import quiet_at
 from noonbell.ports import Store
 
 logger = logging.getLogger("noonbell.alerts")
@@ -380,11 +380,11 @@ class DeliverySender:
     async def _attempt(self, delivery: AlertDelivery) -> None:
         channel = self.channels.get(delivery.channel)
         if channel is not None and channel.quiet:
-            # It may have changed since the channels were read: what the change let go is not held by the old hours again.
+            if await self._rests(delivery):
+                return
+            # It may have changed since the channels were read.
             there = (one for one in await self._store.alert_channels() if one.name == delivery.channel and one.enabled)
             channel = next(there, None)
-        if channel is not None and channel.quiet and await self._rests(delivery, channel):
-            return
         try:
             if channel is None:
                 raise Undeliverable(failure_text("alert_no_channel", name=delivery.channel), again=False)
@@ -400,29 +400,16 @@ class DeliverySender:
             self._note("delivered")
             await self._store.settle_delivery(delivery, DeliveryStatus.DELIVERED, response_code=code)
 
-    async def _rests(self, delivery: AlertDelivery, channel: Channel) -> bool:
+    async def _rests(self, delivery: AlertDelivery) -> bool:
         """In quiet hours of the channel: it is put off until they end, which counts as no attempt, or skipped."""
-        now = await self._store.now()
-        quiet = quiet_at(channel.quiet, "UTC", now)
-        if quiet is None:
-            return False
-        if quiet.action is QuietAction.SKIP:
+        status = await self._store.rest_delivery(delivery)
+        if status is DeliveryStatus.SKIPPED:
             self._note("skipped")
-            await self._store.settle_delivery(
-                delivery, DeliveryStatus.SKIPPED, error=failure_text("alert_quiet_skipped")
-            )
-            return True
-        seconds = (let_go_at(quiet, channel.spread_seconds, delivery.created_at) - now) / SECOND
-        due_at = self._monotonic() + seconds
-        self._due_at = due_at if self._due_at is None else min(self._due_at, due_at)
-        await self._store.settle_delivery(
-            delivery,
-            DeliveryStatus.PENDING,
-            delay_seconds=seconds,
-            error=failure_text("alert_quiet_held"),
-            is_counted=False,
-        )
-        return True
+        elif status is DeliveryStatus.PENDING:
+            seconds = await self._store.next_delivery()
+            due_at = self._monotonic() + (seconds or 0)
+            self._due_at = due_at if self._due_at is None else min(self._due_at, due_at)
+        return status is not None
 
     async def _failed(self, delivery: AlertDelivery, problem: Undeliverable) -> None:
         again = problem.again and delivery.attempts < MOST_ATTEMPTS

@@ -571,6 +571,13 @@ class Transitions(Protocol):
         written, if the delivery has been claimed again since.
         """
 
+    async def rest_delivery(self, delivery: AlertDelivery) -> DeliveryStatus | None:
+        """Keep a claimed delivery from quiet hours of its channel, as the store has them now: PENDING, it waits until they end,
+        which counts as no attempt; or SKIPPED. None, and nothing written, where it is not quiet.
+
+        A change of the channel comes before this, and its hours hold, or after it, and lets go what the old hours held.
+        """
+
     # Webhook subscriptions
 
     async def put_subscription(self, subscription: Subscription) -> HeldSubscription:

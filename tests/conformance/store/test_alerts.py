@@ -32,6 +32,8 @@ from noonbell.model.alert import (
     Rule,
     RuleKind,
 )
+from noonbell.model.calendar import QuietAction, QuietHours
+from noonbell.model.failure_text import TEXTS
 from noonbell.ports import Store
 
 PENDING, DELIVERED, FAILED = DeliveryStatus.PENDING, DeliveryStatus.DELIVERED, DeliveryStatus.FAILED
@@ -220,6 +222,43 @@ async def test_a_delivery_is_tried_again_after_its_pause(store: Store, clock: Ma
     assert not await store.settle_delivery(first, DELIVERED), "an old claim does not count"
     assert await store.settle_delivery(second, FAILED, error="gone")
     assert [one.status for one in await store.alert_deliveries()] == [FAILED]
+
+
+NIGHT = QuietHours(from_="09:00", to="12:00")
+"""The clock of the tests stands at ten."""
+
+
+async def test_quiet_hours_as_the_store_has_them_hold_a_delivery_until_they_end(store: Store, clock: ManualClock):
+    await store.put_alert_channel(Channel(name="c", url="http://x/", quiet=(NIGHT,)))
+    await stepped(store, notices=[("c", notice())])
+    delivery = await claimed(store)
+    assert await store.rest_delivery(delivery) is PENDING
+    assert await store.next_delivery() == 2 * 3600
+    (held,) = await store.alert_deliveries()
+    assert (held.status, held.attempts, held.error) == (PENDING, 0, TEXTS["alert_quiet_held"])
+    await store.put_alert_channel(Channel(name="c", url="http://x/"))
+    again = await claimed(store)
+    assert await store.rest_delivery(again) is None
+    assert (await store.alert_deliveries())[0].attempts == 1, "nothing is written"
+    skips = msgspec.structs.replace(NIGHT, what=QuietAction.SKIP)
+    await store.put_alert_channel(Channel(name="c", url="http://x/", quiet=(skips,)))
+    assert await store.rest_delivery(again) is DeliveryStatus.SKIPPED
+    assert (await store.alert_deliveries())[0].ended_at == clock.now()
+
+
+async def test_a_change_of_quiet_hours_lets_go_what_is_being_held(store: Store, another_node: Node):
+    """Whichever of the two comes first: no message waits for the end of hours that are no longer there."""
+    other: Any = await another_node()
+    for number in range(5):
+        await store.put_alert_channel(Channel(name="c", url="http://x/", quiet=(NIGHT,)))
+        await stepped(store, notices=[("c", notice(str(number)))])
+        delivery = await claimed(store)
+        status, _ = await asyncio.gather(
+            store.rest_delivery(delivery), other.put_alert_channel(Channel(name="c", url="http://x/"))
+        )
+        if status is PENDING:
+            delivery = await claimed(store)
+        await store.settle_delivery(delivery, DELIVERED)
 
 
 async def test_the_log_is_read_newest_first_in_pieces(store: Store):

@@ -28,9 +28,11 @@ from noonbell.model.alert import (
     OverdueTask,
     Rule,
 )
-from noonbell.model.failure_text import SAID, said_by
+from noonbell.model.calendar import QuietAction
+from noonbell.model.failure_text import SAID, failure_text, said_by
 from noonbell.model.run import RunId
 from noonbell.model.task import TaskId
+from noonbell.policy.quiet import let_go_at, quiet_at
 from noonbell.stores.sql import events
 from noonbell.stores.sql.active_runs import WAITING, Place
 from noonbell.stores.sql.dialect import Dialect
@@ -328,6 +330,29 @@ def settle_delivery(
         ),
     )
     return True
+
+
+def rest_delivery(q: Dialect, delivery: AlertDelivery) -> Work[DeliveryStatus | None]:
+    """It holds the row of the channel first, as a change of the channel does, which then lets go what is held."""
+    yield Fetch(f"select name from alert_channels where name = :name{q.lock}", {"name": delivery.channel})
+    channel = next((one for one in (yield from alert_channels()) if one.name == delivery.channel and one.enabled), None)
+    now = yield Now()
+    quiet = None if channel is None else quiet_at(channel.quiet, "UTC", now)
+    if channel is None or quiet is None:
+        return None
+    if quiet.action is QuietAction.SKIP:
+        yield from settle_delivery(q, delivery, DeliveryStatus.SKIPPED, error=failure_text("alert_quiet_skipped"))
+        return DeliveryStatus.SKIPPED
+    let_go = let_go_at(quiet, channel.spread_seconds, delivery.created_at)
+    yield from settle_delivery(
+        q,
+        delivery,
+        DeliveryStatus.PENDING,
+        delay_seconds=(let_go - now) / SECOND,
+        error=failure_text("alert_quiet_held"),
+        is_counted=False,
+    )
+    return DeliveryStatus.PENDING
 
 
 def alert_deliveries(

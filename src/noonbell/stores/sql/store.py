@@ -640,6 +640,7 @@ class SqlStore(TransitionRunner):
     claim_deliveries = write(alerts.claim_deliveries)
     next_delivery = read(alerts.next_delivery)
     settle_delivery = write(alerts.settle_delivery)
+    rest_delivery = write(alerts.rest_delivery)
     alert_deliveries = read(alerts.alert_deliveries)
     forget_deliveries = write(alerts.forget_deliveries)
 
