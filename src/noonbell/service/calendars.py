@@ -11,9 +11,12 @@ Needs the extra `noonbell[ical]`.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from calendar import isleap
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Final, Protocol
 from urllib.parse import urlsplit
 
@@ -478,8 +481,19 @@ def saved_answer(saved: CalendarSaved) -> dict[str, Any]:
 MOST_BYTES: Final = 1 << 20
 _MOST_EVENTS: Final = 5_000
 _MOST_REPEATED: Final = 200
+_MOST_STEPS: Final = 200_000
+"""Of one rule; each takes a microsecond or two."""
+_MOST_STEPS_IN_ALL: Final = 1_000_000
+_MOST_REPETITIONS: Final = 15_000
+"""Of all rules, within the years that are read; each takes some 60 microseconds."""
+_DAYS_AS_ONE: Final = 300
+"""Days of one event that take as long as one more repetition."""
+_MOST_VALUES: Final = 100
+"""Days, months, weeks and the like that one rule names."""
 _YEARS_BACK, _YEARS_AHEAD = 1, 5
-_FREQUENCIES: Final = frozenset({"DAILY", "WEEKLY", "MONTHLY", "YEARLY"})
+_PERIODS: Final = {"DAILY": (1, 1), "WEEKLY": (7, 1), "MONTHLY": (28, 1), "YEARLY": (365, 12)}
+"""By frequency: its days, and for how many steps one of them counts."""
+_LAST_YEAR: Final = 9_999
 _FINER_THAN_DAYS: Final = ("BYHOUR", "BYMINUTE", "BYSECOND")
 INSTALL: Final = "pip install 'noonbell[ical]'"
 
@@ -491,26 +505,27 @@ def days_of_file(text: bytes, today: date, field: str = "ics") -> tuple[str, ...
         import recurring_ical_events
     except ModuleNotFoundError:
         raise InvalidArgument.field(
-            field, f"needs the extra for iCal files, which is not installed: {INSTALL}"
+            field, Sentence("needs the extra for iCal files, which is not installed: {install}", install=INSTALL)
         ) from None
     if len(text) > MOST_BYTES:
-        raise InvalidArgument.field(field, f"has {len(text)} bytes; expected {MOST_BYTES} at most")
+        raise InvalidArgument.field(
+            field, Sentence("has {count} bytes; expected {most} at most", count=len(text), most=MOST_BYTES)
+        )
     try:
         calendar = icalendar.Calendar.from_ical(text)
         events = [event for event in calendar.walk("VEVENT") if _is_all_day(event)]
         _check(events, field)
+        begin, end = date(today.year - _YEARS_BACK, 1, 1), date(today.year + _YEARS_AHEAD, 12, 31)
         kept = icalendar.Calendar()
-        for event in events:
+        for event in _without_rules(events, begin, end, field):
             kept.add_component(event)
-        begin, end = today.replace(month=1, day=1), date(today.year + _YEARS_AHEAD, 12, 31)
-        begin = begin.replace(year=begin.year - _YEARS_BACK)
         found = recurring_ical_events.of(kept).between(begin, end + timedelta(days=1))
         days = {day for event in found for day in _days(event)}
     except InvalidArgument:
         raise
     except Exception as error:
         said = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise InvalidArgument.field(field, f"is not a readable iCal file: {said}") from None
+        raise InvalidArgument.field(field, Sentence("is not a readable iCal file: {said}", said=said)) from None
     return in_ranges(days, field)
 
 
@@ -523,7 +538,10 @@ def in_ranges(days: Iterable[date], field: str = "ics") -> tuple[str, ...]:
         else:
             ranges.append([day, day])
     if len(ranges) > MOST_DAYS:
-        raise InvalidArgument.field(field, f"closes {len(ranges)} ranges of days; expected {MOST_DAYS} at most")
+        raise InvalidArgument.field(
+            field,
+            Sentence("closes {count} ranges of days; expected {most} at most", count=len(ranges), most=MOST_DAYS),
+        )
     return tuple(str(first) if first == last else f"{first}/{last}" for first, last in ranges)
 
 
@@ -535,25 +553,115 @@ def _is_all_day(event: Any) -> bool:
 
 def _check(events: list[Any], field: str) -> None:
     if len(events) > _MOST_EVENTS:
-        raise InvalidArgument.field(field, f"has {len(events)} events; expected {_MOST_EVENTS} at most")
-    rules: list[Any] = []
-    for event in events:
-        found = event.get("RRULE")
-        rules += found if isinstance(found, list) else [] if found is None else [found]
+        raise InvalidArgument.field(
+            field, Sentence("has {count} events; expected {most} at most", count=len(events), most=_MOST_EVENTS)
+        )
+    rules = [rule for event in events for rule in _rules(event)]
     if len(rules) > _MOST_REPEATED:
-        raise InvalidArgument.field(field, f"has {len(rules)} repeated events; expected {_MOST_REPEATED} at most")
+        raise InvalidArgument.field(
+            field,
+            Sentence("has {count} repeated events; expected {most} at most", count=len(rules), most=_MOST_REPEATED),
+        )
     for rule in rules:
         often = {str(one).upper() for one in rule.get("FREQ", [])}
-        if not often <= _FREQUENCIES or any(name in rule for name in _FINER_THAN_DAYS):
-            raise InvalidArgument.field(field, "has an all-day event that repeats within a day")
+        if not often <= _PERIODS.keys() or any(name in rule for name in _FINER_THAN_DAYS):
+            raise InvalidArgument.field(field, Sentence("has an all-day event that repeats within a day"))
+        if "BYEASTER" in rule:
+            raise InvalidArgument.field(
+                field, Sentence("has an event that repeats by BYEASTER, which iCal does not have")
+            )
         if any(one < 1 for one in rule.get("INTERVAL", [])):  # its days would be looked for without end
-            raise InvalidArgument.field(field, "has an event that repeats with an INTERVAL below 1")
+            raise InvalidArgument.field(field, Sentence("has an event that repeats with an INTERVAL below 1"))
+
+
+def _rules(event: Any) -> list[Any]:
+    found = event.get("RRULE")
+    return found if isinstance(found, list) else [] if found is None else [found]
+
+
+def _without_rules(events: Iterable[Any], begin: date, end: date, field: str) -> Iterator[Any]:
+    """These events with the days that their rules name until `end`, instead of the rules."""
+    steps_in_all = repetitions = 0
+    for event in events:
+        rules, first, length = _rules(event), event["DTSTART"].dt, len(_days(event))
+        ends = [min([end, *(_day(until) for until in rule.get("UNTIL", []))]) for rule in rules]
+        if rules and max(ends) < first:
+            continue
+        named: set[date] = set()
+        for rule, last in zip(rules, ends, strict=True):
+            steps = _steps(rule, first, last)
+            steps_in_all += steps
+            if max(map(len, rule.values())) > _MOST_VALUES or steps > _MOST_STEPS or steps_in_all > _MOST_STEPS_IN_ALL:
+                raise _too_much("takes too long to follow, with those before it", rule, event, field)
+            days = [day for day in _named_by(rule, first, last) if day >= begin - timedelta(days=length)]
+            named.update(days)
+            repetitions += len(days) * (1 + length // _DAYS_AS_ONE)
+            if repetitions > _MOST_REPETITIONS:
+                raise _too_much("makes too many events, with those before it", rule, event, field)
+        if rules:
+            del event["RRULE"]
+            event.add("RDATE", sorted(named | {first}))
+        yield event
+
+
+def _steps(rule: Any, first: date, last: date) -> int:
+    """How many days, weeks or months are looked at, twelve for a year, where a rule names no day after the last one."""
+    length, weight = _PERIODS[str(rule["FREQ"][0]).upper()]
+    days = (_LAST_YEAR + 1 - first.year - _years_on(first.year, max(first, last).year)) * 365
+    return days * weight // (length * int(rule.get("INTERVAL", [1])[0]))
+
+
+def _named_by(rule: Any, first: date, last: date) -> list[date]:
+    """The days that a rule names, in order, as many as its COUNT says.
+
+    A rule that names no further day is followed to the year 9999. So it is followed where that is not far: in later years that
+    have the same days of the week.
+    """
+    from dateutil.rrule import rrulestr  # a dependency of icalendar
+
+    if first > last:
+        return []
+    more = _years_on(first.year, last.year)
+    count = int(rule.get("COUNT", [-1])[0])
+    alone = type(rule)({name: value for name, value in rule.items() if name not in ("COUNT", "UNTIL")})
+    begin = datetime(first.year + more, first.month, first.day)  # noqa: DTZ001 - days alone
+    days = (day.date() for day in rrulestr(alone.to_ical().decode(), dtstart=begin))
+    until = last.replace(year=last.year + more)
+    named = itertools.takewhile(lambda day: day <= until, itertools.islice(days, count if count >= 0 else None))
+    return [day.replace(year=day.year - more) for day in named]
+
+
+@lru_cache(maxsize=1_000)
+def _years_on(first: int, last: int) -> int:
+    """The most years by which these years, with those beside them, can be put off and still begin with the same days of the
+    week and be as long.
+    """
+    beside = range(max(1, first - 1), last + 2)
+    return next(more for more in range(_LAST_YEAR - last - 1, -1, -1) if all(_is_like(y, y + more) for y in beside))
+
+
+def _is_like(year: int, other: int) -> bool:
+    return isleap(year) == isleap(other) and date(year, 1, 1).weekday() == date(other, 1, 1).weekday()
+
+
+def _too_much(what: str, rule: Any, event: Any, field: str) -> InvalidArgument:
+    name = str(event.get("SUMMARY", event.get("UID", "")))[:100]
+    told = Sentence(
+        "has the rule {rule} of {name}, which {what}; leave it out", rule=_rule(rule), name=repr(name), what=what
+    )
+    return InvalidArgument.field(field, told)
+
+
+def _rule(rule: Any) -> str:
+    return str(rule.to_ical().decode())[:200]
+
+
+def _day(moment: date) -> date:
+    return moment.date() if isinstance(moment, datetime) else moment
 
 
 def _days(event: Any) -> list[date]:
-    begin = event["DTSTART"].dt
-    begin = begin.date() if isinstance(begin, datetime) else begin
-    end = event["DTEND"].dt if "DTEND" in event else begin + timedelta(days=1)
-    end = end.date() if isinstance(end, datetime) else end
+    begin = _day(event["DTSTART"].dt)
+    end = _day(event["DTEND"].dt) if "DTEND" in event else begin + timedelta(days=1)
     length = min(max(1, (end - begin).days), 3_660)
     return [begin + timedelta(days=number) for number in range(length)]

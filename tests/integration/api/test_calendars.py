@@ -6,19 +6,23 @@ import asyncio
 import builtins
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterable
+from datetime import date
 from typing import Any
 
+import icalendar
 import pytest
+import recurring_ical_events
 
 from integration.api.serving import Api
 from integration.api.stations import bureau
 from noonbell.clock import rfc3339
-from noonbell.errors import InvalidId
+from noonbell.errors import InvalidArgument, InvalidId
 from noonbell.model.request import RunQuery
 from noonbell.model.run import RunStatus, SkipReason
-from noonbell.service.calendars import CalendarRefresh, checked_name
-from noonbell.service.translation import Translator, exchange_words
+from noonbell.service.calendars import CalendarRefresh, checked_name, days_of_file, in_ranges
+from noonbell.service.translation import Translator, exchange_words, problem_words
 
 CHINA = {
     "timezone": "Asia/Shanghai",
@@ -227,6 +231,86 @@ def test_an_event_that_repeats_without_getting_on_is_refused(rule: str) -> None:
     # In a process of its own: read without the rule against it, such a file is read for ever.
     told = subprocess.run([sys.executable, "-c", reading], input=text, capture_output=True, timeout=60, check=False)
     assert b"ics: has an event that repeats with an INTERVAL below 1" in told.stderr
+
+
+RULES = (
+    *(
+        "FREQ=YEARLY",
+        "FREQ=YEARLY;BYMONTH=11;BYDAY=4TH",
+        "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29",
+        "FREQ=YEARLY;BYDAY=20MO",
+    ),
+    *(
+        "FREQ=MONTHLY;BYMONTHDAY=31,-1",
+        "FREQ=MONTHLY;BYDAY=MO,TU;BYSETPOS=-1",
+        "FREQ=WEEKLY;INTERVAL=3;WKST=SU;BYDAY=SU,MO",
+    ),
+    *(
+        "FREQ=DAILY;INTERVAL=10;COUNT=500",
+        "FREQ=YEARLY;BYWEEKNO=1,53;BYDAY=MO",
+        "FREQ=YEARLY;INTERVAL=3;BYYEARDAY=1,-1",
+    ),
+    *(
+        "FREQ=WEEKLY;UNTIL=20270301",
+        "FREQ=WEEKLY;UNTIL=20270301T000000Z;BYDAY=FR",
+        "FREQ=MONTHLY;COUNT=3",
+        "FREQ=DAILY;COUNT=0",
+    ),
+    *("FREQ=YEARLY;UNTIL=19500101", "FREQ=MONTHLY;INTERVAL=12;BYMONTH=2"),
+)
+
+
+def repeated(rules: Iterable[str], begin: str = "20241225") -> bytes:
+    events = "".join(
+        f"BEGIN:VEVENT\r\nUID:{number}\r\nDTSTAMP:20260101T000000Z\r\nDTSTART;VALUE=DATE:{begin}\r\nSUMMARY:off\r\n"
+        f"RRULE:{rule}\r\nEND:VEVENT\r\n"
+        for number, rule in enumerate(rules)
+    )
+    return f"BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:t\r\n{events}END:VCALENDAR\r\n".encode()
+
+
+@pytest.mark.parametrize("begin", ["20241225", "20200229", "19720131", "20400101"])
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_names_the_days_that_the_library_finds(rule: str, begin: str) -> None:
+    text = repeated([rule], begin)
+    found = recurring_ical_events.of(icalendar.Calendar.from_ical(text)).between(date(2025, 1, 1), date(2032, 1, 1))
+    assert days_of_file(text, date(2026, 11, 15)) == in_ranges({event["DTSTART"].dt for event in found})
+
+
+def test_moved_and_left_out_days_of_a_rule_are_heeded() -> None:
+    text = repeated(["FREQ=YEARLY"]).replace(
+        b"RRULE", b"EXDATE;VALUE=DATE:20261225\r\nRDATE;VALUE=DATE:20260704\r\nRRULE"
+    )
+    moved = repeated(["FREQ=YEARLY"], "20270102").replace(b"RRULE:FREQ=YEARLY", b"RECURRENCE-ID;VALUE=DATE:20271225")
+    whole = text.replace(b"END:VCALENDAR\r\n", moved.partition(b"PRODID:t\r\n")[2])
+    assert days_of_file(whole, date(2026, 11, 15)) == (
+        *("2025-12-25", "2026-07-04", "2027-01-02", "2028-12-25", "2029-12-25", "2030-12-25", "2031-12-25"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rules", "begin", "why"),
+    [
+        (["FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30"] * 200, "20200101", "takes too long to follow"),
+        (["FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30"], "00010101", "takes too long to follow"),
+        (["FREQ=DAILY"] * 200, "20250101", "makes too many events"),
+        ([f"FREQ=YEARLY;BYYEARDAY={','.join(['59'] * 200)}"], "20250101", "takes too long to follow"),
+    ],
+)
+def test_rules_that_would_take_long_are_refused_by_name(rules: list[str], begin: str, why: str) -> None:
+    began = time.process_time()
+    with pytest.raises(InvalidArgument, match=r"has the rule FREQ=\w+.* of 'off', which") as refused:
+        days_of_file(repeated(rules, begin), date(2026, 11, 15))
+    assert why in refused.value.message
+    assert problem_words(refused.value.sentences["ics"], Translator("zh")).startswith("中 'off' 的规则 FREQ=")
+    assert time.process_time() - began < 20  # it was eight minutes for the first of them
+
+
+def test_a_rule_that_names_no_day_closes_none() -> None:
+    began = time.process_time()
+    text = repeated(["FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30"] * 20, "20200101")
+    assert days_of_file(text, date(2026, 11, 15)) == ()
+    assert time.process_time() - began < 10  # it was fifty seconds
 
 
 async def test_without_the_extra_the_error_names_what_installs_it(
