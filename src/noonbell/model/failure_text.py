@@ -55,7 +55,9 @@ TEXTS: Final[Mapping[str, str]] = {
     "step_failed": "step {names} failed",
     "step_failed_why": "step {names} failed: {error}",
     "steps_failed": "steps {names} failed",
+    "steps_failed_why": "steps {names} failed; step {step} was the first: {error}",
     "many_steps_failed": "steps {names} and {more} more failed",
+    "many_steps_failed_why": "steps {names} and {more} more failed; step {step} was the first: {error}",
     "answered": "the target returned {status}",
     "answered_own_api": (
         "the target returned {status}: it is the API of this same Noonbell, which rejects calls of its own runs"

@@ -161,6 +161,9 @@ def failure_words(message: str | None, details: Mapping[str, Any] | None, words:
     if said["code"] == "address_denied":  # why, in a few words of ours
         why = str(facts.get("error"))
         facts["error"] = words.get(f"denied.{re.sub(r'[^a-z0-9]+', '_', why.lower())}", why)
+    cause = (details or {}).get("cause")
+    if isinstance(cause, Mapping) and isinstance(facts.get("error"), str):  # of a flow: why its step failed
+        facts["error"] = failure_words(facts["error"], cause, words)
     try:
         return words(f"failure.{said['code']}", **facts)
     except (KeyError, IndexError, ValueError):  # a handler may call one of its own details the same

@@ -27,7 +27,7 @@ from conformance.store.builders import (
     status_of,
 )
 from noonbell.clock import ManualClock
-from noonbell.model.failure_text import TEXTS
+from noonbell.model.failure_text import TEXTS, failure_text, said_by
 from noonbell.model.flow import StepState
 from noonbell.model.request import ClaimRequest, RunQuery
 from noonbell.model.run import (
@@ -43,6 +43,7 @@ from noonbell.model.run import (
 from noonbell.model.task import OverlapAction, Step, StepOn, Task, TaskSpec
 from noonbell.ports import Store
 from noonbell.service.consistency import audit
+from noonbell.service.translation import Translator, failure_words
 from noonbell.stores.sql.store import SqlStore
 from services.size import size
 
@@ -197,9 +198,43 @@ async def test_a_flow_that_fails_names_the_steps(store: Store):
     run_id = await publish(store, task)
     await carry_out(store, fails={"a": True, "b": True})
     run = await run_of(store, run_id)
-    assert (run.status, run.error_message) == (S.FAILED, "steps a, b failed")
-    assert details_of(run) == {"kind": "step", "steps": ["a", "b"]}
+    assert (run.status, run.error_message) == (S.FAILED, "steps a, b failed; step a was the first: it broke")
+    told = details_of(run)
+    assert (told["kind"], told["steps"], told["cause"]["step"]) == ("step", ["a", "b"], "a")
     assert run.result == {"failed": 2, "skipped": 1}
+
+
+async def test_a_flow_that_fails_says_why_the_first_step_failed(store: Store, clock: ManualClock):
+    task = await flow(store, step("a"), step("b"), step("c", "a", on=StepOn.FAILURE))
+    run_id = await publish(store, task)
+    leases = await take(store, "a", "b")
+    why = failure_text("took_longer", seconds=3)
+    await done(store, fail(leases["b"], error_message=str(why), error_details={"kind": "timeout", **said_by(why)}))
+    clock.advance(1)
+    await done(store, fail(leases["a"], error_message="the disk is full"))
+    await done(store, finish((await take(store, "c"))["c"]))
+    run = await run_of(store, run_id)
+    assert run.error_message == "steps a, b failed; step b was the first: it took longer than 3 s"
+    assert run.error_details is not None
+    assert run.error_details["cause"] == {
+        "step": "b",
+        "run_id": leases["b"].run_id,
+        "kind": "timeout",
+        "said": {"code": "took_longer", "facts": {"seconds": 3}},
+    }
+    told = failure_words(run.error_message, run.error_details, Translator("zh"))
+    assert told == "步骤 a, b 失败；最先失败的是步骤 b：耗时超过 3 秒"
+
+
+async def test_a_long_error_of_a_step_is_cut_in_the_message_of_its_flow(store: Store):
+    task = await flow(store, step("a", foreach=[1, 2]))
+    run_id = await publish(store, task)
+    leases = await take(store, "a.0", "a.1")
+    await done(store, finish(leases["a.0"]))
+    await done(store, fail(leases["a.1"], error_message="x" * 100_000))
+    run = await run_of(store, run_id)
+    assert run.error_message == f"step a failed: {'x' * 499}…"
+    assert details_of(run)["cause"]["run_id"] == leases["a.1"].run_id
 
 
 async def test_results_reach_the_steps_that_follow(store: Store):

@@ -39,7 +39,7 @@ from noonbell.stores.sql.active_runs import (
 from noonbell.stores.sql.children import OPEN_CHILDREN
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell, tell_all
-from noonbell.stores.sql.flows import FlowEnd
+from noonbell.stores.sql.flow_end import FlowEnd
 from noonbell.stores.sql.insert_runs import NewRun
 from noonbell.stores.sql.joins import JustEnded
 from noonbell.stores.sql.keys import move, remove

@@ -17,14 +17,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
 from noonbell.clock import Instant, rfc3339
 from noonbell.engine import failpoint
 from noonbell.model.call import CALL_TYPE, spec_of
-from noonbell.model.failure_text import failure_text, said_by
 from noonbell.model.flow import OPEN_STEP, StepReason, StepState, StepStatus
 from noonbell.model.run import Origin, RunId, RunStatus, idempotency_key_of, trace_id_of
 from noonbell.model.target_kind import ExecType
@@ -35,6 +34,7 @@ from noonbell.policy.value_path import InputError, ValuePath
 from noonbell.stores.sql.active_runs import Live, Place, load_active
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell_all
+from noonbell.stores.sql.flow_end import FlowEnd, end_of
 from noonbell.stores.sql.flow_states import STATE, changes, insert_states, state_of
 from noonbell.stores.sql.insert_runs import NewRun, insert_steps
 from noonbell.stores.sql.rows import FlowVersion, TaskView, from_json, known_tasks, to_json
@@ -58,18 +58,6 @@ VALUES: Final = "values"
 
 ITEMS_AT_ONCE = 100
 """Items of a `foreach` in one row."""
-_NAMED = 10
-"""Failed steps that the message of a flow names."""
-
-
-class FlowEnd(NamedTuple):
-    """Every step of the flow has ended."""
-
-    parent: Live
-    status: RunStatus
-    message: str | None
-    details: dict[str, Any] | None
-    result: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -743,25 +731,13 @@ def _ends(q: Dialect, over: Sequence[_Flow]) -> Work[list[FlowEnd]]:
     rows = yield from q.fetch_by(f"select {STATE.select()} from flow_steps", "run_id", by_run, " order by position")
     for state in map(state_of, rows):
         by_run[state.run_id].append(state)
-    return [_end(flow, by_run[flow.parent.run_id]) for flow in over]
-
-
-def _end(flow: _Flow, found: Sequence[StepState]) -> FlowEnd:
-    counts = dict(sorted(Counter(str(state.status).lower() for state in found).items()))
-    failed = [s for s in found if flows.makes_fail(flow.plan[s.step_id].step, s.status)]
-    if not failed:
-        return FlowEnd(flow.parent, RunStatus.SUCCESS, None, None, counts)
-    names = ", ".join(state.step_id for state in failed[:_NAMED])
-    if len(failed) > _NAMED:
-        message = failure_text("many_steps_failed", names=names, more=len(failed) - _NAMED)
-    elif len(failed) > 1:
-        message = failure_text("steps_failed", names=names)
-    elif failed[0].message is not None:
-        message = failure_text("step_failed_why", names=names, error=failed[0].message)
-    else:
-        message = failure_text("step_failed", names=names)
-    details = {"kind": "step", "steps": [state.step_id for state in failed[:100]], **said_by(message)}
-    return FlowEnd(flow.parent, RunStatus.FAILED, str(message), details, counts)
+    ends: list[FlowEnd] = []
+    for flow in over:
+        found = by_run[flow.parent.run_id]
+        failed = [s for s in found if flows.makes_fail(flow.plan[s.step_id].step, s.status)]
+        counts = dict(sorted(Counter(str(state.status).lower() for state in found).items()))
+        ends.append((yield from end_of(flow.parent, failed, counts)))
+    return ends
 
 
 def close(q: Dialect, now: Instant, run_ids: Sequence[int]) -> Work[None]:
