@@ -167,7 +167,11 @@ class Deadlines:
         self._next = float("inf")
 
     def start(self, task: asyncio.Task[Any], seconds: float) -> Deadline:
-        deadline = Deadline(self, task, self.at(task, seconds))
+        loop = task.get_loop()
+        due = loop.time() + seconds
+        if due < self._next:
+            self._arm(loop, due)
+        deadline = Deadline(self, task, due)
         self._active[deadline] = None
         return deadline
 
@@ -258,11 +262,15 @@ class PauseCheck:
         """A claim that was sent off then was not refused."""
         self._open_at = max(self._open_at, asked_at)
 
+    def is_fresh(self) -> bool:
+        """Whether it was found open so lately that the store need not be asked."""
+        return self._monotonic() - self._open_at < FRESH
+
     async def is_paused(self) -> bool:
-        if self._monotonic() - self._open_at < FRESH:
+        if self.is_fresh():
             return False
         async with self._asking:
-            if self._monotonic() - self._open_at < FRESH:
+            if self.is_fresh():
                 return False
             asked_at = self._monotonic()
             if await _insist(self._store.installation_pause) is not None:
@@ -315,7 +323,7 @@ class AttemptRunner:
         task = self._tasks.get(lease) or await self._loaded(lease)
         if task is None:
             return None
-        if await self._pause_check.is_paused():
+        if not self._pause_check.is_fresh() and await self._pause_check.is_paused():
             return released(subject_of(lease), begun=False)
         if task.spec.delivery is Delivery.AT_MOST_ONCE and not await self._begin(state):
             return None
@@ -392,7 +400,8 @@ async def execute(assignment: Assignment, target: Target, task: asyncio.Task[Any
     finally:
         deadlines.remove(deadline)
         _current.reset(before)
-    deadline.withdraw()
+    if deadline.has_expired:
+        deadline.withdraw()
     return outcome
 
 

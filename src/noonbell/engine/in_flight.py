@@ -121,10 +121,14 @@ class InFlight:
         self.abandoned.on_return = self._thread_returned
         self._run_attempt, self._ahead, self._monotonic = run_attempt, ahead, monotonic
         self._waiting: deque[LeaseState] = deque()
+        self._waiting_since = 0.0
+        """Monotonic: none of those that wait was taken before this. What has left meanwhile may have been the oldest."""
         self._ended: deque[EndedAttempt] = deque()
         self._reserved = 0
         self._was_refused = False
         self._settling = 0
+        self._started = 0
+        """Attempts that have begun, ever."""
         self._pace: float | None = None
         self._is_starting = False
         self._context = contextvars.copy_context()
@@ -160,6 +164,8 @@ class InFlight:
     def add(self, leases: Sequence[Lease], ping_seconds: Callable[[Lease], float] = renewal_seconds) -> float:
         """Hold these from now on and start as many as there is room for. Seconds until one of them wants a heartbeat."""
         now, soonest = self._monotonic(), float("inf")
+        if not self._waiting:
+            self._waiting_since = now
         for lease in leases:
             state = LeaseState(lease, now, ping_seconds(lease))
             soonest = min(soonest, state.ping_seconds)
@@ -223,8 +229,11 @@ class InFlight:
         assert task is not None  # noqa: S101 - `_start_more` has made it
         try:
             while True:
-                await self._run(state)
-                if self._monotonic() - since > _IN_A_ROW:
+                number = self._started + 1
+                ended_at = await self._run(state)
+                if self._started != number:  # others have begun meanwhile, in turns of the loop
+                    since = ended_at
+                elif ended_at - since > _IN_A_ROW:
                     await asyncio.sleep(0)
                     since = self._monotonic()
                 if not self._waiting or self.running + self.abandoned.count > self.concurrency:
@@ -238,7 +247,9 @@ class InFlight:
             # asyncio.get_running_loop asks the system for the process, each time; the task knows its loop.
             self._start_more(task.get_loop())
 
-    async def _run(self, state: LeaseState) -> None:
+    async def _run(self, state: LeaseState) -> float:
+        """When it has ended (monotonic)."""
+        self._started += 1
         began = self._monotonic()
         settlement: Settlement | None = None
         try:
@@ -249,9 +260,11 @@ class InFlight:
             logger.exception("run %d could not be executed", state.lease.run_id)
         finally:
             state.task = None
+            ended_at = self._monotonic()
             if state.is_under_way:  # one that was handed back says nothing about how long attempts take
-                self._note_pace(self._monotonic() - began)
+                self._note_pace(ended_at - began)
             self._end(state, settlement)
+        return ended_at
 
     def _begins(self, state: LeaseState) -> bool:
         """False: `abandon_idle` has handed it back meanwhile."""
@@ -327,7 +340,11 @@ class InFlight:
 
     def hand_back_waiting(self, older_than: float = 0.0) -> int:
         """Hand back what is not started; with `older_than`, only if the oldest of it has waited for that many seconds."""
-        if not self._waiting or self._monotonic() - min(state.taken_at for state in self._waiting) < older_than:
+        now = self._monotonic()
+        if not self._waiting or now - self._waiting_since < older_than:
+            return 0
+        self._waiting_since = min(state.taken_at for state in self._waiting)
+        if now - self._waiting_since < older_than:
             return 0
         count = len(self._waiting)
         self._pace = None  # attempts are longer than it seemed

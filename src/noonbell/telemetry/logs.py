@@ -221,8 +221,10 @@ class RunLogger:
             for line in lines:
                 _hand_over(line)
             return
-        written = _as_json if isinstance(listener.formatter, JsonLines) else _for_people
+        is_json = isinstance(listener.formatter, JsonLines)
+        written = _as_json if is_json else _for_people
         now = rfc3339(SystemClock().now() // 1000 * 1000)
+        now = now if is_json else _even(now)
         listener.write([written(now, line) for line in lines])
 
     def _line(
@@ -282,9 +284,9 @@ _RUN_EXTRAS: Final = RunLogLine._fields[2:]
 
 
 def _for_people(now: str, line: RunLogLine) -> str:
-    """As HumanLines has it."""
+    """As HumanLines has it. `now` has its three digits already."""
     level, stack, event, trace_id, task_id, task_name, run_id, attempt, status, err, latency_ms, target_url = line
-    text = f"{_even(now)} {_LEVELS[level]:<7} {event} trace_id={trace_id} task_id={task_id}"
+    text = f"{now} {_LEVELS[level]:<7} {event} trace_id={trace_id} task_id={task_id}"
     if task_name is not None:
         text += f" task_name={_quoted(task_name)}"
     text += f" run_id={run_id} attempt={attempt}"

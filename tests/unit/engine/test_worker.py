@@ -25,7 +25,7 @@ from conformance.store.builders import (
 )
 from noonbell.clock import ManualClock
 from noonbell.engine.attempt_runner import extend
-from noonbell.engine.in_flight import StopReason
+from noonbell.engine.in_flight import InFlight, LeaseState, StopReason
 from noonbell.engine.planner import Planner
 from noonbell.engine.settle import settlement_of
 from noonbell.engine.sweeper import Sweeper
@@ -734,6 +734,31 @@ async def test_what_was_claimed_ahead_goes_back_if_it_cannot_be_started_soon(sto
     assert [(run.status, run.attempt) for run in found] == [(S.RUNNING, 1)] + [(S.SCHEDULED, 0)] * 3
     target.finish()
     await worker.run_until_idle()
+
+
+async def test_a_run_that_waits_for_its_start_is_as_old_as_its_own_claim(store: MemoryStore):
+    task = await store.create_task(job())
+    for _ in range(3):
+        await publish(store, task)
+    leases = (await store.claim(ClaimRequest(worker_id="w1", queues=("default",), max=3))).leases
+    now, ends = [0.0], asyncio.Semaphore(0)
+
+    async def attempt(_state: LeaseState) -> None:
+        await ends.acquire()
+
+    in_flight = InFlight(1, attempt, ahead=5, monotonic=lambda: now[0])
+    in_flight.add(leases[:2])
+    now[0] = 0.75
+    in_flight.add(leases[2:])
+    assert (in_flight.waiting, in_flight.hand_back_waiting(1.0)) == (2, 0)
+    ends.release()
+    await spin()
+    now[0] = 1.5  # the first of those that waited has begun
+    assert (in_flight.waiting, in_flight.hand_back_waiting(1.0)) == (1, 0)
+    now[0] = 1.75
+    assert in_flight.hand_back_waiting(1.0) == 1
+    ends.release()
+    await spin()
 
 
 async def test_the_same_outcome_gives_the_same_settlement_for_every_kind_of_worker(store: MemoryStore):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
+import sys
+import threading
 import zlib
 
 import pytest
@@ -400,6 +403,67 @@ async def test_a_second_answer_is_not_taken_and_ends_the_connection(second):
     assert call.text() == "hello"
     assert call.line.is_gone
     assert not call.wire.keeps
+
+
+class Socket(Line):
+    """A transport with a socket that the loop does not read."""
+
+    def __init__(self, protocol: asyncio.Protocol, held: socket.socket) -> None:
+        super().__init__(protocol)
+        self.held = held
+
+    def get_extra_info(self, name, default=None):
+        return self.held if name == "socket" else default
+
+
+@pytest.fixture
+def idle():
+    """An idle connection, and the other end of its socket."""
+    here, there = socket.socketpair()
+    loop = asyncio.new_event_loop()
+    wire = HttpConnection(PLACE, "192.0.2.1", "192.0.2.1:80", loop, lambda _wire: None)
+    wire.connection_made(Socket(wire, here))
+    with here, there:
+        yield wire, there
+    loop.close()
+
+
+@pytest.mark.parametrize("change", [lambda there: there.send(b"!"), lambda there: there.close()], ids=["byte", "end"])
+def test_what_has_come_on_an_idle_connection_is_seen_before_the_loop_has_read_it(idle, change):
+    wire, there = idle
+    assert [wire.is_quiet(), wire.is_quiet()] == [True, True]
+    change(there)
+    assert not wire.is_quiet()
+
+
+def test_a_connection_that_is_closing_is_not_quiet(idle):
+    wire, _ = idle
+    wire._transport.is_gone = True
+    assert not wire.is_quiet()
+
+
+def test_a_look_at_an_idle_connection_lets_no_other_thread_in_between(idle):
+    wire, _ = idle
+    turns, is_over = [], threading.Event()
+
+    def take_turns():
+        while not is_over.wait(0.0001):
+            turns.append(len(turns))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(60)  # a thread that does not let go of the interpreter keeps it
+    thread = threading.Thread(target=take_turns)
+    try:
+        thread.start()
+        seen = len(turns)
+        looks = [wire.is_quiet() for _ in range(20_000)]
+        turns_meanwhile = len(turns) - seen
+    finally:
+        is_over.set()
+        thread.join()
+        sys.setswitchinterval(before)
+    assert all(looks)
+    assert turns_meanwhile == 0
 
 
 async def test_bytes_on_an_idle_connection_end_it():

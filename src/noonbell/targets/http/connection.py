@@ -9,12 +9,13 @@ follow it; the connection is then dropped. How the bytes are split into packets 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import re
 import select
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from yarl import URL
@@ -62,13 +63,13 @@ class HttpExchange:
         """The answer came to its end."""
         self.is_resent = False
         """A request of the attempt was sent a second time, because its first connection was lost."""
-        self._decoders: list[Inflater] = []
+        self._decoders: Sequence[Inflater] = ()
 
     def began(self) -> None:
-        """A new request of the attempt: the first, or one that follows a redirect."""
+        """Another request of the attempt: one that follows a redirect."""
         self.came_from = self.dialled
         self.address = self.dialled = self.status = None
-        self._decoders = []
+        self._decoders = ()
         self.is_whole = False
 
     def answered(
@@ -245,6 +246,19 @@ class _Stop(Exception):
 Result = Exception | None
 
 
+class _Watched(ctypes.Structure):
+    """`struct pollfd` of the system."""
+
+    _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
+
+
+_poll = ctypes.PyDLL(None)["poll"]
+"""The call behind `select.poll`, which lets other threads go on in Python first, as if it could take long. A store's thread did, at every
+attempt, and the event loop waited for it: a look that waits for nothing keeps its turn.
+"""
+_ONE = ctypes.c_ulong(1)
+
+
 class HttpConnection(asyncio.Protocol):
     __slots__ = (
         *("_dry", "_exchange", "_follows", "_has_head", "_is_bodiless", "_is_chunked", "_is_framed"),
@@ -260,8 +274,8 @@ class HttpConnection(asyncio.Protocol):
             "_refused",
             "_rest",
         ),
-        *("_seen", "_stays", "_transport", "_waiter", "_why"),
-        *("address", "dialled", "has_begun", "idle_seconds", "idle_since", "is_sent", "keeps", "place"),
+        *("_look", "_seen", "_stays", "_transport", "_waiter", "_why"),
+        *("address", "dialled", "has_begun", "idle_seconds", "idle_since", "idle_until", "is_sent", "keeps", "place"),
     )
 
     def __init__(
@@ -280,10 +294,12 @@ class HttpConnection(asyncio.Protocol):
         """The answer is whole, and another request may follow."""
         self.is_sent = False
         """Of the last request, a byte may have reached the target."""
-        self.idle_since = 0.0
+        self.idle_since = self.idle_until = 0.0
         self.idle_seconds: float | None = None
         """How long the target keeps an idle connection, where it says so (`Keep-Alive: timeout`)."""
         self._transport: asyncio.Transport | None = None
+        self._look: Any = None
+        """What `is_quiet` hands to the system; made with the first look."""
         self._parser = _parser(self)
         self._exchange: HttpExchange | None = None
         self._waiter: asyncio.Future[Result] | None = None
@@ -336,11 +352,14 @@ class HttpConnection(asyncio.Protocol):
 
     def is_quiet(self) -> bool:
         """Whether it is open, and nothing has come on it that the loop has not read yet: no byte, and no end."""
-        if self._transport is None or self._transport.is_closing():
+        transport = self._transport
+        if transport is None or transport.is_closing():
             return False
-        poll = select.poll()
-        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return not poll.poll(0)
+        look = self._look
+        if look is None:
+            watched = _Watched(transport.get_extra_info("socket").fileno(), select.POLLIN, 0)
+            look = self._look = ctypes.byref(watched)
+        return not _poll(look, _ONE, 0)
 
     def is_to_this_machine(self) -> bool:
         """Whether the other end has the address of this one, on any interface."""
@@ -391,6 +410,9 @@ class HttpConnection(asyncio.Protocol):
             self.drop()
             return
         self.has_begun = True
+        if len(data) <= _STEP:
+            self._parse(data)
+            return
         if len(data) >= _READ and self._transport is not None:
             self._transport.pause_reading()
             self._loop.call_soon(self._read_on)
@@ -573,7 +595,13 @@ class HttpConnection(asyncio.Protocol):
         """Tell the one who asked. The connection stays open only if another request can follow."""
         waiter, self._waiter, self._exchange, self._why = self._waiter, None, None, None
         transport = self._transport
-        if result is None and self._stays and transport is not None and not self.unsent():
+        if (
+            result is None
+            and self._stays
+            and transport is not None
+            and self._rest is None
+            and not transport.get_write_buffer_size()
+        ):
             if self._is_chunked:
                 self._parser, self._lines = _parser(self), []  # trailers may be left over
             self.keeps = True

@@ -76,14 +76,15 @@ class Pool:
         taken.
         """
         idle = self._idle.get(place)
+        if not idle:
+            return None
         now = self.loop.time()
         while idle:
             wire = idle[-1]
-            seconds = now - wire.idle_since
-            if seconds >= _kept_seconds(wire) or not wire.is_quiet():
+            if now >= wire.idle_until or not wire.is_quiet():
                 idle.pop()
                 wire.drop()
-            elif most_seconds is not None and seconds > most_seconds:
+            elif most_seconds is not None and now - wire.idle_since > most_seconds:
                 return None
             else:
                 idle.pop()
@@ -92,10 +93,12 @@ class Pool:
 
     def give(self, wire: HttpConnection) -> None:
         """Keep a connection for the next request, if one can follow."""
-        if not wire.keeps or self._is_closed or _kept_seconds(wire) == 0:
+        seconds = KEEP_SECONDS if wire.idle_seconds is None else _kept_seconds(wire.idle_seconds)
+        if not wire.keeps or self._is_closed or seconds == 0:
             wire.drop()
             return
-        wire.idle_since = self.loop.time()
+        wire.idle_since = now = self.loop.time()
+        wire.idle_until = now + seconds
         idle = self._idle.get(wire.place)
         if idle is None:
             idle = self._idle[wire.place] = deque()
@@ -178,16 +181,16 @@ class Pool:
         """Drop what has been idle for too long. The one that has waited longest stands first."""
         now = self.loop.time()
         for place, idle in list(self._idle.items()):
-            while idle and (now - idle[0].idle_since >= _kept_seconds(idle[0]) or not idle[0].is_open()):
+            while idle and (now >= idle[0].idle_until or not idle[0].is_open()):
                 idle.popleft().drop()
             if not idle:
                 del self._idle[place]
         self._sweeping = self.loop.call_later(_SWEEP, self._sweep) if self._idle else None
 
 
-def _kept_seconds(wire: HttpConnection) -> float:
+def _kept_seconds(granted: float) -> float:
     """How long a connection is kept idle: half of what the target grants, for its clock began earlier than ours."""
-    return KEEP_SECONDS if wire.idle_seconds is None else min(KEEP_SECONDS, wire.idle_seconds / 2)
+    return min(KEEP_SECONDS, granted / 2)
 
 
 KNOWN_SECONDS = 10.0

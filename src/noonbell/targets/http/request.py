@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote
@@ -26,6 +25,7 @@ from noonbell.model.call import CALL
 from noonbell.model.failure_text import failure_text, said_in
 from noonbell.model.run import Assignment, Lease, idempotency_key_of, trace_id_of
 from noonbell.model.service_url import UnknownService, resolve_service
+from noonbell.model.target_kind import ExecType
 from noonbell.model.task import Delivery, Task, TaskId, TaskSpec
 from noonbell.sealing import Sealer
 from noonbell.service import secrets
@@ -55,9 +55,8 @@ written = lru_cache(maxsize=1024)(rfc3339)
 """Runs come in herds that share a slot."""
 
 
-@dataclass(slots=True, eq=False)
-class Request:
-    """What is sent. Nothing in it is changed once it is made; not frozen, because that would make it slow."""
+class Request(msgspec.Struct, eq=False):
+    """What is sent. Nothing in it is changed once it is made."""
 
     method: str
     url: URL
@@ -86,7 +85,7 @@ class Unsendable(Exception):
 def is_async(assignment: Assignment) -> bool:
     """Whether 2xx means that a callback will follow."""
     overrides = assignment.lease.overrides
-    return assignment.task.spec.awaits_callback or bool(overrides and overrides.get("force_async"))
+    return assignment.task.spec.exec_type is ExecType.ASYNC or bool(overrides and overrides.get("force_async"))
 
 
 def build(assignment: Assignment, headers: Headers, *, now: Instant, max_body: int) -> Request:

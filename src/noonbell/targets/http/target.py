@@ -373,6 +373,7 @@ class HttpTarget:
         for _ in range(MOST_HOPS):
             status, location = exchange.status or 0, exchange.watched.get("location")
             request = redirected(request, status, location, assignment.lease.callback_token)
+            exchange.began()
             await self._send(pool, assignment, request, exchange, deadline)
             if exchange.status not in REDIRECTS:
                 return
@@ -383,7 +384,7 @@ class HttpTarget:
         origin = exchange.came_from
         try:
             self._guard.check_redirect(origin, wire.dialled)
-            if origin is not None and wire.place.port in self._own_ports and wire.is_to_this_machine():
+            if wire.place.port in self._own_ports and wire.is_to_this_machine():
                 raise BlockedAddress(f"{wire.address}: a redirect from {origin} must not lead to Noonbell itself")
         except BlockedAddress:
             wire.drop()
@@ -393,7 +394,6 @@ class HttpTarget:
         self, pool: Pool, assignment: Assignment, request: Request, exchange: HttpExchange, deadline: float
     ) -> None:
         """One request and its answer."""
-        exchange.began()
         if request.url.scheme not in SCHEMES:
             self._guard.check_scheme(request.url.scheme)
         spec = assignment.task.spec
@@ -404,7 +404,8 @@ class HttpTarget:
         kept = None if is_once else pool.take(place, None if is_safe else FRESH_SECONDS)
         wire = kept or await pool.dial(place, deadline, exchange)
         while True:
-            self._check_redirect(wire, exchange)
+            if exchange.came_from is not None:
+                self._check_redirect(wire, exchange)
             exchange.address, exchange.dialled = wire.address, wire.dialled
             try:
                 error = await wire.ask(head, content, exchange, is_head=is_head, follows=spec.follow_redirects)
