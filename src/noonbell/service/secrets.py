@@ -18,6 +18,7 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 
 from noonbell.errors import InvalidArgument, InvalidState, Sentence, SettingsError
+from noonbell.fields.kinds import leaves
 from noonbell.masking import (
     is_harmless_header,
     is_harmless_variable,
@@ -358,27 +359,19 @@ def unmasked_call(given: Any, kept: GrpcCall | None) -> Any:
     return made
 
 
+def masked_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a task or a step as an answer shows them."""
+    return {name: masked_value(name, value) for name, value in fields.items()}
+
+
+def masked_value(name: str, value: Any) -> Any:
+    """The value of a field of a task or a step, as an answer shows it."""
+    return value if value is None or name not in _MASKS else _MASKS[name](value)
+
+
 def masked_steps(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Steps as an answer shows them."""
-    return [_masked_step(step) for step in steps]
-
-
-def _masked_step(step: Mapping[str, Any]) -> dict[str, Any]:
-    shown = dict(step)
-    if shown.get("headers"):
-        shown["headers"] = masked(shown["headers"])
-    if shown.get("env"):
-        shown["env"] = masked_env(shown["env"])
-    if shown.get("secret") is not None:
-        shown["secret"] = MASK
-    if shown.get("grpc") is not None:
-        shown["grpc"] = masked_call(shown["grpc"])
-    return shown | masked_messages(shown)
-
-
-def masked_messages(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The messages to brokers among the fields of a task or a step, as an answer shows them."""
-    return {name: _masked_message(fields[name]) for name in MESSAGE_FIELDS if fields.get(name) is not None}
+    return [masked_fields(step) for step in steps]
 
 
 def _masked_message(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -388,13 +381,38 @@ def _masked_message(message: Mapping[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def unmasked_messages(given: Mapping[str, Any], kept: TaskSpec) -> dict[str, Any]:
-    """The messages in `given`, where MASK stands for what the task has: in a header, or in an address that is the same else."""
-    return {
-        name: _unmasked_message(given[name], getattr(kept, name))
-        for name in MESSAGE_FIELDS
-        if isinstance(given.get(name), Mapping) and getattr(kept, name) is not None
-    }
+_MASKS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "headers": masked,
+    "env": masked_env,
+    "secret": lambda _: MASK,
+    "grpc": masked_call,
+    "steps": masked_steps,
+    **dict.fromkeys(MESSAGE_FIELDS, _masked_message),
+}
+"""The fields of a task that have secrets, and how each is shown."""
+
+
+def hides_secrets(fields: Mapping[str, Any]) -> bool:
+    """Whether one of the fields has MASK in it."""
+    return any(isinstance(each, str) and MASK in each for name in _MASKS for each in leaves(fields.get(name)))
+
+
+def unmasked_fields(given: Mapping[str, Any], kept: TaskSpec) -> dict[str, Any]:
+    """`given`, where MASK stands for what the task, or the step, has."""
+    made = dict(given)
+    for name in ("headers", "env"):
+        if isinstance(made.get(name), Mapping):
+            made[name] = unmasked(made[name], getattr(kept, name))
+    if made.get("secret") == MASK and kept.secret is not None:
+        made["secret"] = kept.secret
+    if "grpc" in made:
+        made["grpc"] = unmasked_call(made["grpc"], kept.grpc)
+    if "steps" in made:
+        made["steps"] = unmasked_steps(made["steps"], kept.steps)
+    for name in MESSAGE_FIELDS:
+        if isinstance(made.get(name), Mapping) and getattr(kept, name) is not None:
+            made[name] = _unmasked_message(made[name], getattr(kept, name))
+    return made
 
 
 def _unmasked_message(given: Mapping[str, Any], kept: BrokerMessage) -> dict[str, Any]:
@@ -412,34 +430,17 @@ def _masks_of(url: str) -> tuple[str, ...]:
     return () if found is None else (mask_credentials(url), f"{found[0]}{MASK}@{found[2]}")
 
 
-def hides_message(fields: Mapping[str, Any]) -> bool:
-    """Whether a message among the fields has MASK in it."""
-    return any(MASK in msgspec.json.encode(fields.get(name)).decode() for name in MESSAGE_FIELDS)
-
-
 def unmasked_steps(given: Any, kept: Sequence[Step]) -> Any:
     """`given`, where MASK in a step stands for what the step of the same id has."""
     if not isinstance(given, list | tuple):
         return given
     known = {step.id: step for step in kept}
     return [
-        _unmasked_step(step, known.get(str(step.get("id")))) if isinstance(step, Mapping) else step for step in given
+        unmasked_fields(step, known[str(step["id"])])
+        if isinstance(step, Mapping) and str(step.get("id")) in known
+        else step
+        for step in given
     ]
-
-
-def _unmasked_step(given: Mapping[str, Any], kept: Step | None) -> dict[str, Any]:
-    made = dict(given)
-    if kept is None:
-        return made
-    if isinstance(made.get("headers"), Mapping):
-        made["headers"] = unmasked(made["headers"], kept.headers)
-    if isinstance(made.get("env"), Mapping):
-        made["env"] = unmasked(made["env"], kept.env)
-    if made.get("secret") == MASK and kept.secret is not None:
-        made["secret"] = kept.secret
-    if "grpc" in made:
-        made["grpc"] = unmasked_call(made["grpc"], kept.grpc)
-    return made | unmasked_messages(made, kept)
 
 
 def _steps_of(holder: TaskSpec | Channel | Subscription) -> tuple[Step, ...]:

@@ -38,28 +38,14 @@ from noonbell.errors import (
 )
 from noonbell.fields import Moment, brief, meta, table
 from noonbell.fields.problems import MOST_PROBLEMS
-from noonbell.masking import masked_env
 from noonbell.model.account import Activity
 from noonbell.model.request import TaskQuery
-from noonbell.model.target_kind import MESSAGE_FIELDS, ExecType
+from noonbell.model.target_kind import ExecType
 from noonbell.model.task import Task, TaskId, TaskSpec, TaskStatus
 from noonbell.model.task_schedule import WHEN_FIELDS
 from noonbell.policy.joins import closed_path
-from noonbell.service import scope, tasks
+from noonbell.service import scope, secrets, tasks
 from noonbell.service.filters import every
-from noonbell.service.secrets import (
-    MASK,
-    hides_message,
-    masked,
-    masked_call,
-    masked_messages,
-    masked_steps,
-    refuse_carried,
-    unmasked,
-    unmasked_call,
-    unmasked_messages,
-    unmasked_steps,
-)
 from noonbell.service.task_fields import READ_ONLY, VERSION, Draft, TaskBody
 from noonbell.service.tasks import SYSTEM, Replacement
 from noonbell.service.tasks import written as whole
@@ -193,28 +179,16 @@ class Applying:
     async def _plain(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The task without its version, and with the secrets that an export shows as masked."""
         plain = {name: value for name, value in fields.items() if name != "version"}
-        headers = fields.get("headers")
-        env = fields.get("env")
-        hides = any(isinstance(named, Mapping) and MASK in named.values() for named in (headers, env))
-        hides = hides or any(MASK in msgspec.json.encode(fields.get(name)).decode() for name in ("steps", "grpc"))
-        hides = hides or hides_message(fields)
-        if not (hides or fields.get("secret") == MASK) or not isinstance(fields.get("name"), str):
+        if not secrets.hides_secrets(fields) or not isinstance(fields.get("name"), str):
             return plain
         found = await self._services.store.task_named(str(fields["name"]))
-        task = None if found is None else self._services.tasks.opened(found)
-        if task is not None and isinstance(headers, Mapping):
-            plain["headers"] = unmasked(headers, task.spec.headers)
-        if task is not None and isinstance(env, Mapping):
-            plain["env"] = unmasked(env, task.spec.env)
-        if task is not None and fields.get("secret") == MASK:
+        if found is None:
+            return plain
+        task = self._services.tasks.opened(found)
+        plain = secrets.unmasked_fields(plain, task.spec)
+        if fields.get("secret") == secrets.MASK:
             plain["secret"] = task.spec.secret
-        if task is not None and "grpc" in fields:
-            plain["grpc"] = unmasked_call(fields["grpc"], task.spec.grpc)
-        if task is not None and "steps" in fields:
-            plain["steps"] = unmasked_steps(fields["steps"], task.spec.steps)
-        if task is not None:
-            plain |= unmasked_messages(fields, task.spec)
-            refuse_carried(task.spec, fields, plain)
+        secrets.refuse_carried(task.spec, fields, plain)
         return plain
 
     async def _change(self, owner: str, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,20 +234,7 @@ def _differences(task: Task, draft: Draft) -> dict[str, list[Any]]:
     found = {name: [before[name], after[name]] for name in before if before[name] != after[name]}
     if draft.status is not None and draft.status is not task.status:
         found["status"] = [task.status, draft.status]
-    if "headers" in found:
-        found["headers"] = [masked(each) for each in found["headers"]]
-    if "env" in found:
-        found["env"] = [masked_env(each) for each in found["env"]]
-    if "secret" in found:
-        found["secret"] = [None if each is None else MASK for each in found["secret"]]
-    if "grpc" in found:
-        found["grpc"] = [masked_call(each) for each in found["grpc"]]
-    if "steps" in found:
-        found["steps"] = [masked_steps(each) for each in found["steps"]]
-    for name in MESSAGE_FIELDS:
-        if name in found:
-            found[name] = [masked_messages({name: each}).get(name) for each in found[name]]
-    return found
+    return {name: [secrets.masked_value(name, each) for each in both] for name, both in found.items()}
 
 
 _TRIES: Final = 5

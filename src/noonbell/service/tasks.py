@@ -18,7 +18,6 @@ from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFou
 from noonbell.fields import meta, plain
 from noonbell.fields.problems import Problems
 from noonbell.fields.problems import shown as quoted
-from noonbell.masking import masked_env
 from noonbell.model.account import Activity
 from noonbell.model.call import CALL_TYPE
 from noonbell.model.request import NewTask, Page, TaskChange, TaskEdit, TaskQuery
@@ -29,18 +28,7 @@ from noonbell.service import scope, secrets
 from noonbell.service.audit_log import note_commands
 from noonbell.service.filters import RunList, TaskFilter, TaskRef, every
 from noonbell.service.pauses import read_pause
-from noonbell.service.secrets import (
-    MASK,
-    masked,
-    masked_call,
-    masked_messages,
-    masked_steps,
-    refuse_carried,
-    unmasked,
-    unmasked_call,
-    unmasked_messages,
-    unmasked_steps,
-)
+from noonbell.service.secrets import refuse_carried
 from noonbell.service.task_fields import READ_ONLY, VERSION, Draft, Rules, TaskBody, TaskPatch, read_task
 from noonbell.when.cron_fields import CronDialect
 
@@ -632,16 +620,15 @@ def named_upstreams(after: dict[str, Any] | None, names: Mapping[int, str] | Non
     return {**after, "tasks": [{**each, "task": names.get(each["task"], each["task"])} for each in after["tasks"]]}
 
 
+def masked_fields(spec: TaskSpec, names: Mapping[int, str] | None = None) -> dict[str, Any]:
+    """The fields as a caller would write them, secrets masked. `names` of the tasks that it runs after."""
+    fields = secrets.masked_fields(written(spec))
+    return {**fields, "after": named_upstreams(fields["after"], names)}
+
+
 def shown(task: Task, activity: Activity, names: Mapping[int, str] | None = None) -> dict[str, Any]:
     """Every field of a task, for answers: times as RFC 3339, secrets masked. `names` of the tasks that it runs after."""
-    fields = written(task.spec)
-    fields["after"] = named_upstreams(fields["after"], names)
-    fields["headers"] = masked(task.spec.headers)
-    fields["env"] = masked_env(task.spec.env)
-    fields["secret"] = None if task.spec.secret is None else MASK
-    fields["grpc"] = masked_call(fields["grpc"])
-    fields["steps"] = masked_steps(fields["steps"])
-    fields |= masked_messages(fields)
+    fields = masked_fields(task.spec, names)
     return {
         "id": task.id,
         "name": fields.pop("name"),
@@ -715,18 +702,7 @@ def merged(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _without_echo(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
     """`given` without what is only an answer sent back: read-only fields, masks, the schedule in both its forms."""
-    fields = {name: value for name, value in given.items() if name not in READ_ONLY}
-    if isinstance(fields.get("headers"), Mapping):
-        fields["headers"] = unmasked(fields["headers"], task.spec.headers)
-    if isinstance(fields.get("env"), Mapping):
-        fields["env"] = unmasked(fields["env"], task.spec.env)
-    if fields.get("secret") == MASK and task.spec.secret is not None:
-        fields["secret"] = task.spec.secret
-    if "grpc" in fields:
-        fields["grpc"] = unmasked_call(fields["grpc"], task.spec.grpc)
-    if "steps" in fields:
-        fields["steps"] = unmasked_steps(fields["steps"], task.spec.steps)
-    fields |= unmasked_messages(fields, task.spec)
+    fields = secrets.unmasked_fields({name: value for name, value in given.items() if name not in READ_ONLY}, task.spec)
     if fields.get("status") == task.status:
         del fields["status"]
     is_same_dialect = fields.get("cron_dialect") in (None, cron_dialect(task.spec))

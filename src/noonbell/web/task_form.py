@@ -21,14 +21,12 @@ from noonbell.errors import NoonbellError, Sentence
 from noonbell.fields import StructField, table
 from noonbell.fields.kinds import BoolKind, ChoiceKind, IntegerKind, NumberKind, TextKind, TimeKind
 from noonbell.fields.problems import Problems
-from noonbell.masking import masked_env
 from noonbell.model.calendar import TaskCalendar
 from noonbell.model.target_kind import BROKERS, GRPC, HTTP, JOBS, MESSAGE_FIELDS, TARGET_KINDS
 from noonbell.model.task import Circuit, Fanout, RateLimit, RetryPolicy, Task, TaskSpec
 from noonbell.model.task_schedule import After, ClockChanges, UpstreamOutcome
-from noonbell.service.secrets import MASK, masked, masked_call, masked_messages, masked_steps
 from noonbell.service.task_files import needs_dialect
-from noonbell.service.tasks import named_upstreams, written
+from noonbell.service.tasks import masked_fields
 from noonbell.web.context import as_json
 from noonbell.web.explanation import cron_text
 from noonbell.web.forms import box_text, number_or_text, problems_by_box, read_box, read_json_box
@@ -252,18 +250,6 @@ EMPTY: Final[dict[str, str]] = {
 
 
 # From a task
-
-
-def masked_fields(spec: TaskSpec, names: Mapping[int, str] | None = None) -> dict[str, Any]:
-    """The fields of a task as they are written, secrets masked. `names` of the tasks that it runs after."""
-    fields = written(spec)
-    fields["after"] = named_upstreams(fields["after"], names)
-    fields["headers"] = masked(spec.headers)
-    fields["env"] = masked_env(spec.env)
-    fields["secret"] = None if spec.secret is None else MASK
-    fields["grpc"] = masked_call(fields["grpc"])
-    fields["steps"] = masked_steps(fields["steps"])
-    return fields | masked_messages(fields)
 
 
 def fields_of(task: Mapping[str, Any], dialect: str = EMPTY["dialect"]) -> dict[str, str]:

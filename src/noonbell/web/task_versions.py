@@ -14,9 +14,9 @@ from noonbell.model.account import Activity
 from noonbell.model.target_kind import MESSAGE_FIELDS
 from noonbell.model.task import Task, TaskSpec, TaskVersion
 from noonbell.service.secrets import MASK, is_secret
-from noonbell.service.tasks import shown
+from noonbell.service.tasks import masked_fields, shown
 from noonbell.web.context import as_json
-from noonbell.web.task_form import fields_of, masked_fields
+from noonbell.web.task_form import fields_of
 
 _LONGEST: Final = 300
 _URLS: Final = tuple(f"{field}.url" for field in MESSAGE_FIELDS)
