@@ -64,6 +64,9 @@ def meta(description: str = "", *, examples: Iterable[Any] = (), **more: Any) ->
 Moment = Annotated[Instant, meta(moment=True)]
 """An instant that JSON shows as RFC 3339."""
 
+FROM_TO: Final = {"since": "from", "until": "to"}
+"""`rename` of a Struct whose time range JSON calls `from` and `to`."""
+
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """`1 task`, `2 tasks`; with a plural of its own, `1 task is`, `2 tasks are`. For English messages.

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from noonbell.clock import SECOND, Instant, instant_of, rfc3339, slot_of
-from noonbell.fields import Moment, meta, plain
+from noonbell.fields import FROM_TO, Moment, meta, plain
 from noonbell.model.account import CleanedSlots, SlotRun
 from noonbell.model.run import DroppedRange, RunId, RunStatus
 from noonbell.model.task import Task, TaskId
@@ -244,13 +244,9 @@ LARGEST_PAGE: Final = 1_000
 DAY: Final = 86_400 * SECOND
 
 
-class SlotList(msgspec.Struct, frozen=True, kw_only=True):
-    since: Annotated[Moment | None, meta("Start of the time range; a day before `to` if left out.")] = msgspec.field(
-        name="from", default=None
-    )
-    until: Annotated[Moment | None, meta("End of the time range, also in the future; now if left out.")] = (
-        msgspec.field(name="to", default=None)
-    )
+class SlotList(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
+    since: Annotated[Moment | None, meta("Start of the time range; a day before `to` if left out.")] = None
+    until: Annotated[Moment | None, meta("End of the time range, also in the future; now if left out.")] = None
     limit: Annotated[int, meta("The most items to return.", ge=1, le=LARGEST_PAGE)] = 100
 
 
@@ -273,10 +269,10 @@ class ShownSlot(msgspec.Struct, frozen=True, kw_only=True):
     ]
 
 
-class SlotPage(msgspec.Struct, frozen=True, kw_only=True):
+class SlotPage(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
     items: list[ShownSlot]
-    since: Moment = msgspec.field(name="from")
-    until: Moment = msgspec.field(name="to")
+    since: Moment
+    until: Moment
     next_from: Annotated[Moment | None, meta("Where to continue for more.", examples=[None])]
 
 

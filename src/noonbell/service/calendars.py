@@ -26,7 +26,7 @@ from noonbell.clock import SECOND, Instant, instant_of, slot_of
 from noonbell.engine import failpoint
 from noonbell.engine.loop_runner import TimedLoop
 from noonbell.errors import InvalidArgument, InvalidId, InvalidState, NoonbellError, NotFound, ScheduleError, Sentence
-from noonbell.fields import Moment, list_of, meta, plain, read_into
+from noonbell.fields import FROM_TO, Moment, list_of, meta, plain, read_into
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.calendar import (
@@ -156,10 +156,8 @@ class CalendarDays(msgspec.Struct, frozen=True, kw_only=True):
     items: list[CalendarDay]
 
 
-class DaysAsked(msgspec.Struct, frozen=True, kw_only=True):
-    since: Annotated[str | None, meta("The first day; the first of this month if left out.", max_length=10)] = (
-        msgspec.field(name="from", default=None)
-    )
+class DaysAsked(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
+    since: Annotated[str | None, meta("The first day; the first of this month if left out.", max_length=10)] = None
     count: Annotated[int, meta("How many days.", ge=1, le=1_100)] = 62
 
 

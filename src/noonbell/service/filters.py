@@ -14,7 +14,7 @@ import msgspec
 
 from noonbell.clock import Instant, rfc3339
 from noonbell.errors import InvalidArgument, InvalidId, Sentence
-from noonbell.fields import Moment, meta, read_into
+from noonbell.fields import FROM_TO, Moment, meta, read_into
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.event import Event, Filter
@@ -131,7 +131,7 @@ class TaskList(TaskFilter, frozen=True, kw_only=True):
     cursor: Cursor | None = None
 
 
-class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
     noun: ClassVar[str] = "a filter of runs"
 
     task: TaskName | None = None
@@ -139,12 +139,8 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
         tuple[RunStatus, ...],
         meta("One or more statuses.", is_one=True, examples=[["FAILED", "TIMEOUT"]]),
     ] = ()
-    since: Annotated[Moment | None, meta("Runs whose `scheduled_time` is not before this.")] = msgspec.field(
-        name="from", default=None
-    )
-    until: Annotated[Moment | None, meta("Runs whose `scheduled_time` is not after this.")] = msgspec.field(
-        name="to", default=None
-    )
+    since: Annotated[Moment | None, meta("Runs whose `scheduled_time` is not before this.")] = None
+    until: Annotated[Moment | None, meta("Runs whose `scheduled_time` is not after this.")] = None
     queue: Annotated[Word | None, meta("Runs in this queue.", examples=["default"])] = None
     worker: Annotated[Word | None, meta("Runs that this worker has or had.", examples=["host-1"])] = None
     key: Annotated[Word | None, meta("Runs with this key.", examples=["stats-eu"])] = None

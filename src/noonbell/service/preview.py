@@ -12,7 +12,7 @@ import msgspec
 from noonbell import when
 from noonbell.clock import Instant, from_datetime, instant_of, rfc3339, slot_of
 from noonbell.errors import Sentence
-from noonbell.fields import Moment, meta, read_into
+from noonbell.fields import FROM_TO, Moment, meta, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.calendar import MOST_QUIET, Calendar, QuietAction, QuietHours, TaskCalendar
 from noonbell.model.task import Task, TaskSpec
@@ -57,7 +57,7 @@ class ShownNote(msgspec.Struct, frozen=True):
     message: Annotated[str, meta("In the language of the caller.")]
 
 
-class PreviewBody(msgspec.Struct, frozen=True, kw_only=True):
+class PreviewBody(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
     component: ClassVar[str] = "PreviewWrite"
     noun: ClassVar[str] = "a preview"
     example: ClassVar[dict[str, Any]] = {"cron_expr": "*/5 * * * *", "timezone": "Asia/Shanghai", "count": 5}
@@ -82,9 +82,7 @@ class PreviewBody(msgspec.Struct, frozen=True, kw_only=True):
     timezone: Annotated[str, meta("An IANA name or an offset such as +08:00.", anything=True)] = "UTC"
     quiet: Annotated[tuple[QuietHours, ...], meta("Quiet hours: slots in them are marked.", max_length=MOST_QUIET)] = ()
     count: Annotated[int, meta("How many slots.", ge=1, le=MOST_FIRES)] = 5
-    since: Annotated[Moment | None, meta("Slots after this; now if it is left out.")] = msgspec.field(
-        name="from", default=None
-    )
+    since: Annotated[Moment | None, meta("Slots after this; now if it is left out.")] = None
     lang: Annotated[
         str | None,
         meta(

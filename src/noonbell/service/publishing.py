@@ -13,7 +13,7 @@ from noonbell.clock import Instant, instant_of, rfc3339, slot_of
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.publish import publish
 from noonbell.errors import ConcurrencyLimit, InvalidArgument, InvalidState, NotFound, Sentence
-from noonbell.fields import Moment, meta, read_into
+from noonbell.fields import FROM_TO, Moment, meta, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.request import (
     DEDUPE_PREFIX,
@@ -294,17 +294,13 @@ MOST_SLOTS: Final = 10_000
 """In one call."""
 
 
-class Backfill(msgspec.Struct, frozen=True, kw_only=True):
+class Backfill(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
     component: ClassVar[str] = "BackfillWrite"
     noun: ClassVar[str] = "a backfill"
     example: ClassVar[dict[str, Any]] = {"from": "2026-11-14T00:00:00Z", "to": "2026-11-15T00:00:00Z", "dry_run": True}
 
-    since: Annotated[Moment, meta("The first slot.", missing="the start of the time range")] = msgspec.field(
-        name="from"
-    )
-    until: Annotated[Moment | None, meta("The last slot; now if it is left out.")] = msgspec.field(
-        name="to", default=None
-    )
+    since: Annotated[Moment, meta("The first slot.", missing="the start of the time range")]
+    until: Annotated[Moment | None, meta("The last slot; now if it is left out.")] = None
     limit: Annotated[int, meta("The most slots to fill.", ge=1, le=MOST_SLOTS)] = MOST_SLOTS
     dry_run: Annotated[bool, meta("Only list them.")] = False
     payload: Annotated[Any, meta("The payload, instead of the task's.")] = msgspec.UNSET

@@ -12,7 +12,7 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant, rfc3339, rfc3339_or_none
 from noonbell.errors import InvalidArgument, SettingsError
-from noonbell.fields import Moment, meta, read_into
+from noonbell.fields import FROM_TO, Moment, meta, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.request import TaskQuery
 from noonbell.model.rollup import DAY, HOUR, Figures, Scope, Span, Stretch, stretch_of
@@ -39,15 +39,11 @@ class FigureStep(enum.StrEnum):
 _SPANS: Final = {FigureStep.HOUR: HOUR, FigureStep.DAY: DAY}
 
 
-class SlaList(RunFilter, frozen=True, kw_only=True):
+class SlaList(RunFilter, frozen=True, kw_only=True, rename=FROM_TO):
     without: ClassVar[tuple[str, ...]] = ("status", "worker", "key", "origin", "text", "search", "parent_id", "step")
 
-    since: Annotated[Moment | None, meta("Start of the time range; 28 days before `to` if left out.")] = msgspec.field(
-        name="from", default=None
-    )
-    until: Annotated[Moment | None, meta("End of the time range; now if left out.")] = msgspec.field(
-        name="to", default=None
-    )
+    since: Annotated[Moment | None, meta("Start of the time range; 28 days before `to` if left out.")] = None
+    until: Annotated[Moment | None, meta("End of the time range; now if left out.")] = None
     queue: Annotated[Word | None, meta("Tasks of this queue, and the queue as a whole.", examples=["default"])] = None
     label: Annotated[
         Label | None, meta("Tasks with this label, and all of them together.", examples=["team=billing"])
@@ -91,11 +87,11 @@ class SlaOfTask(SlaFigures, frozen=True, kw_only=True):
     points: Annotated[list[SlaFigures], meta("With `by`: each hour or day that has figures.")]
 
 
-class SlaAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class SlaAnswer(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
     component: ClassVar[str] = "ServiceLevels"
 
-    since: Moment = msgspec.field(name="from")
-    until: Moment = msgspec.field(name="to")
+    since: Moment
+    until: Moment
     total: Annotated[
         SlaFigures,
         meta("All tasks that match together, the first 1,000 by name; of a queue alone, whatever ran on it."),

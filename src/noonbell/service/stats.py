@@ -8,7 +8,7 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.errors import InvalidArgument
-from noonbell.fields import Moment, meta
+from noonbell.fields import FROM_TO, Moment, meta
 from noonbell.model.request import RunQuery
 from noonbell.model.rollup import Figures, Scope, Sketch, stretch_of
 from noonbell.model.run import FINAL, RunStatus, final_status
@@ -21,17 +21,13 @@ MOST_TASKS: Final = 100
 """Tasks that are listed: those with the most runs."""
 
 
-class StatsList(RunFilter, frozen=True, kw_only=True):
+class StatsList(RunFilter, frozen=True, kw_only=True, rename=FROM_TO):
     without: ClassVar[tuple[str, ...]] = (
         *("status", "queue", "worker", "key", "origin", "label", "text", "search", "parent_id", "step"),
     )
 
-    since: Annotated[Moment | None, meta("Start of the time range; a day before `to` if left out.")] = msgspec.field(
-        name="from", default=None
-    )
-    until: Annotated[Moment | None, meta("End of the time range; now if left out.")] = msgspec.field(
-        name="to", default=None
-    )
+    since: Annotated[Moment | None, meta("Start of the time range; a day before `to` if left out.")] = None
+    until: Annotated[Moment | None, meta("End of the time range; now if left out.")] = None
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,11 +51,11 @@ class TaskStats(msgspec.Struct, frozen=True, kw_only=True):
     p95_lag_ms: Annotated[int | None, meta(examples=[12])]
 
 
-class StatsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class StatsAnswer(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
     component: ClassVar[str] = "Stats"
 
-    since: Moment = msgspec.field(name="from")
-    until: Moment = msgspec.field(name="to")
+    since: Moment
+    until: Moment
     total: Annotated[int, meta(examples=[290])]
     by_status: Annotated[dict[str, int], meta(examples=[{"SUCCESS": 287, "FAILED": 1, "RUNNING": 1, "SKIPPED": 1}])]
     by_final_status: Annotated[

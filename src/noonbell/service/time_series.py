@@ -13,7 +13,7 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.errors import InvalidArgument
-from noonbell.fields import Moment, meta
+from noonbell.fields import FROM_TO, Moment, meta
 from noonbell.model.rollup import DAY, HOUR, MINUTE, Figures, QueueDepth, Scope, Span, Stretch, stretch_of
 from noonbell.ports import Store
 from noonbell.service.queues import checked_name
@@ -31,13 +31,9 @@ _SPANS: Final = {SeriesStep.MINUTE: MINUTE, SeriesStep.HOUR: HOUR, SeriesStep.DA
 _LONGER: Final = {SeriesStep.MINUTE: SeriesStep.HOUR, SeriesStep.HOUR: SeriesStep.DAY}
 
 
-class SeriesList(msgspec.Struct, frozen=True, kw_only=True):
-    since: Annotated[Moment | None, meta("Start of the time range; a day before `to` if left out.")] = msgspec.field(
-        name="from", default=None
-    )
-    until: Annotated[Moment | None, meta("End of the time range; now if left out.")] = msgspec.field(
-        name="to", default=None
-    )
+class SeriesList(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
+    since: Annotated[Moment | None, meta("Start of the time range; a day before `to` if left out.")] = None
+    until: Annotated[Moment | None, meta("End of the time range; now if left out.")] = None
     by: Annotated[
         SeriesStep,
         meta("Each minute (kept for 2 days), hour (90 days) or day of UTC (3 years).", examples=["hour"]),
@@ -56,23 +52,19 @@ class DepthStep(msgspec.Struct, frozen=True, kw_only=True):
     longest_wait_ms: Annotated[int | None, meta("How long the longest-waiting run had been due.", examples=[91_000])]
 
 
-class QueueDepthAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class QueueDepthAnswer(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
     component: ClassVar[str] = "QueueDepth"
 
     name: Annotated[str, meta(examples=["default"])]
-    since: Moment = msgspec.field(name="from")
-    until: Moment = msgspec.field(name="to")
+    since: Moment
+    until: Moment
     by: Annotated[SeriesStep, meta(examples=["hour"])]
     items: Annotated[list[DepthStep], meta("Every step of the time range, oldest first.")]
 
 
-class LoadList(msgspec.Struct, frozen=True, kw_only=True):
-    since: Annotated[Moment | None, meta("Start of the time range; a day before `to` if left out.")] = msgspec.field(
-        name="from", default=None
-    )
-    until: Annotated[Moment | None, meta("End of the time range; now if left out.")] = msgspec.field(
-        name="to", default=None
-    )
+class LoadList(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
+    since: Annotated[Moment | None, meta("Start of the time range; a day before `to` if left out.")] = None
+    until: Annotated[Moment | None, meta("End of the time range; now if left out.")] = None
     by: Annotated[FigureStep, meta("Each hour (kept for 90 days) or day of UTC (3 years).", examples=["hour"])] = (
         FigureStep.HOUR
     )
@@ -87,12 +79,12 @@ class LoadStep(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: Annotated[Spread, meta("From start to end.")]
 
 
-class QueueLoad(msgspec.Struct, frozen=True, kw_only=True):
+class QueueLoad(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
     component: ClassVar[str] = "QueueStats"
 
     name: Annotated[str, meta(examples=["default"])]
-    since: Moment = msgspec.field(name="from")
-    until: Moment = msgspec.field(name="to")
+    since: Moment
+    until: Moment
     by: Annotated[FigureStep, meta(examples=["hour"])]
     total: Annotated[LoadStep, meta("The whole time range.")]
     items: Annotated[list[LoadStep], meta("Every step of the time range, oldest first.")]
@@ -110,13 +102,13 @@ class WorkerLoadStep(LoadStep, frozen=True, kw_only=True):
     ]
 
 
-class WorkerLoad(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerLoad(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
     component: ClassVar[str] = "WorkerStats"
 
     worker_id: Annotated[str, meta(examples=["host-1-4711"])]
     concurrency: Annotated[int, meta("Its places.", examples=[10])]
-    since: Moment = msgspec.field(name="from")
-    until: Moment = msgspec.field(name="to")
+    since: Moment
+    until: Moment
     by: Annotated[FigureStep, meta(examples=["hour"])]
     total: Annotated[WorkerLoadStep, meta("The whole time range.")]
     items: Annotated[list[WorkerLoadStep], meta("Every step of the time range, oldest first.")]

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Final, TypeAlias, cast
 import msgspec
 
 from noonbell.clock import SECOND, Instant, slot_of
-from noonbell.fields import Moment, filled, meta, plain
+from noonbell.fields import FROM_TO, Moment, filled, meta, plain
 from noonbell.model.account import SlotRun
 from noonbell.model.request import RunQuery, TaskQuery
 from noonbell.model.run import DroppedRange, Origin, Run, RunId, RunStatus
@@ -401,14 +401,12 @@ def _spread(task: Task, slots: list[int]) -> list[int]:
 LARGEST_PAGE: Final = 200
 
 
-class TimelineList(TaskFilter, frozen=True, kw_only=True):
+class TimelineList(TaskFilter, frozen=True, kw_only=True, rename=FROM_TO):
     without: ClassVar[tuple[str, ...]] = ("status", "queue", "managed_by", "include_system")
 
-    since: Annotated[Moment | None, meta("Start of the time range; twelve hours ago if left out.")] = msgspec.field(
-        name="from", default=None
-    )
+    since: Annotated[Moment | None, meta("Start of the time range; twelve hours ago if left out.")] = None
     until: Annotated[Moment | None, meta("End of the time range, a day after `from` if left out; 32 days at most.")] = (
-        msgspec.field(name="to", default=None)
+        None
     )
     page: PageNumber = 1
     page_size: Annotated[int, meta("Tasks per page.", ge=1, le=LARGEST_PAGE)] = 20
@@ -456,9 +454,9 @@ class TaskOnTimeline(msgspec.Struct, frozen=True, kw_only=True):
     overlap_risk: Annotated[bool, meta("A run of the usual length would still be running at the next slot.")]
 
 
-class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    since: Moment = msgspec.field(name="from")
-    until: Moment = msgspec.field(name="to")
+class Timeline(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
+    since: Moment
+    until: Moment
     items: list[TaskOnTimeline]
     total: Annotated[int | None, meta(examples=[1])]
     page: Annotated[int, meta(examples=[1])]

@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 
 from noonbell.clock import SECOND, Instant
 from noonbell.errors import InvalidArgument, InvalidState, NotFound
-from noonbell.fields import meta, read_into
+from noonbell.fields import FROM_TO, meta, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import Role
 from noonbell.model.task import Task, TaskId
@@ -175,13 +175,13 @@ def _named(ctx: PageContext, kind: str, name: str) -> ShownSubject:
     return ShownSubject(ctx.words(word, name=name), page and f"{page}/{quote(name, safe='')}")
 
 
-class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
+class AuditFilter(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
     actor: Word | None = None
     action: Annotated[str | None, meta(min_length=1, max_length=60)] = None
     task: Annotated[str | None, meta(min_length=1, max_length=260)] = None
     text: Annotated[str | None, meta(min_length=1, max_length=200)] = None
-    since: TypedMoment | None = msgspec.field(name="from", default=None)
-    until: TypedMoment | None = msgspec.field(name="to", default=None)
+    since: TypedMoment | None = None
+    until: TypedMoment | None = None
 
 
 async def read(ctx: PageContext) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.errors import InvalidArgument, InvalidId, InvalidState, NotFound, ScheduleError
-from noonbell.fields import read_into
+from noonbell.fields import FROM_TO, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import Role
 from noonbell.model.request import TaskQuery
@@ -189,9 +189,9 @@ def read_window(ctx: PageContext) -> Window:
     return Window(since, until, span if until - since == 2 * half else "", is_now=False)
 
 
-class Ends(msgspec.Struct, frozen=True, kw_only=True):
-    since: TypedMoment | None = msgspec.field(name="from", default=None)
-    until: TypedMoment | None = msgspec.field(name="to", default=None)
+class Ends(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
+    since: TypedMoment | None = None
+    until: TypedMoment | None = None
 
 
 def read_ends(given: Mapping[str, str], zone: str) -> tuple[Instant | None, Instant | None]:
