@@ -17,7 +17,7 @@ from yarl import URL
 from noonbell.alerts import apprise, dingtalk, email, feishu, slack, teams, telegram, webhook, wecom
 from noonbell.alerts.channel_kind import AlertSender, ChannelKind, Undeliverable
 from noonbell.errors import InvalidState, Sentence
-from noonbell.fields import meta, plain, read_into
+from noonbell.fields import filled, meta, plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.alert import Channel
 from noonbell.model.failure_text import FailureText, failure_text, said_in
@@ -80,7 +80,7 @@ def read_channel(given: Mapping[str, Any], there: Channel | None) -> Channel:
     if isinstance(given.get("headers"), Mapping):
         given = {**given, "headers": unmasked(given["headers"], {} if there is None else there.headers)}
     asked = read_into(ChannelBody, given, at)
-    channel = Channel(**{name: getattr(asked, name) for name in Channel.__struct_fields__})
+    channel = filled(Channel, asked)
     if there is not None:
         url = there.url if asked.url == shown_url(there) else asked.url
         secret = there.secret if asked.secret == MASK else asked.secret

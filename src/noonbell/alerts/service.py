@@ -13,7 +13,7 @@ from noonbell.alerts.channels import ChannelSender, ShownChannel, channel_json, 
 from noonbell.alerts.wording import in_language
 from noonbell.clock import SECOND, rfc3339
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound, Sentence, SettingsError
-from noonbell.fields import Moment, filled, list_of, meta, plain, read_into, shortened
+from noonbell.fields import Moment, filled, list_of, meta, plain, read, read_into, shortened
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.alert import (
     AFTER_SECONDS,
@@ -50,7 +50,6 @@ DEFAULT_RULES: Final[Mapping[str, Any]] = {
 
 MOST_MUTES: Final = 100
 T = TypeVar("T")
-Read = TypeVar("Read", bound=msgspec.Struct)
 
 
 # Answers
@@ -201,7 +200,7 @@ def read_rule(given: Mapping[str, Any]) -> Rule:
         template = "has {count} patterns; expected at most {most} texts with *, ? or [ in them, and at most {all} names and patterns in all"
         at.wrong("tasks", Sentence(template, count=patterns, most=MOST_PATTERNS, all=f"{MOST_NAMES:,}"))
     at.problems.finish()
-    return Rule(**{name: getattr(asked, name) for name in Rule.__struct_fields__})
+    return filled(Rule, asked)
 
 
 def read_declared(declared: Mapping[str, Any]) -> tuple[list[Rule], list[Channel]]:
@@ -244,13 +243,6 @@ def _each(given: Any, what: str, problems: Problems, read: Callable[[Mapping[str
     return found
 
 
-def _read(struct: type[Read], given: Mapping[str, Any]) -> Read:
-    at = ReadContext(Problems())
-    asked = read_into(struct, given, at)
-    at.problems.finish()
-    return asked
-
-
 # Use cases
 
 
@@ -283,7 +275,7 @@ class Alerts:
 
     async def acknowledge(self, given: Mapping[str, Any], *, by: str | None = None) -> None:
         """It is not repeated from now on, until it is over. NotFound, if no such alert is open."""
-        asked = _read(AlertAcknowledge, given)
+        asked = read(AlertAcknowledge, given)
         kept = await self._store.acknowledge_alert(asked.rule, asked.subject, by=by, note=asked.note.strip())
         if kept is None:
             raise NotFound(
@@ -295,7 +287,7 @@ class Alerts:
             )
 
     async def withdraw_acknowledgement(self, given: Mapping[str, Any]) -> None:
-        asked = _read(AlertKey, given)
+        asked = read(AlertKey, given)
         if not await self._store.withdraw_acknowledgement(asked.rule, asked.subject):
             raise NotFound(
                 Sentence(
@@ -322,8 +314,7 @@ class Alerts:
         if len(await self._store.alert_mutes()) >= MOST_MUTES:
             raise InvalidState(Sentence("there are already {most} mutes, the maximum; end one first", most=MOST_MUTES))
         at.problems.finish()
-        mute = Mute(**{name: getattr(asked, name) for name in Mute.__struct_fields__})
-        return plain(await self._store.add_alert_mute(msgspec.structs.replace(mute, by=by)))
+        return plain(await self._store.add_alert_mute(filled(Mute, asked, by=by)))
 
     async def unmute(self, id_: str) -> None:
         """By its id, as a path names it."""

@@ -25,7 +25,6 @@ from noonbell.service.filters import RunFilter, TaskRef, run_query, task_query
 from noonbell.service.preview import PreviewBody, SchedulePreview
 from noonbell.service.scope import ScopeRule
 from noonbell.service.service_levels import SlaAnswer, SlaList
-from noonbell.service.service_levels import shown as shown_levels
 from noonbell.service.stats import StatsAnswer, StatsList
 from noonbell.service.time_series import LoadList, QueueLoad, WorkerLoad
 from noonbell.service.timeline import LONGEST, Timeline, TimelineList, shown
@@ -217,7 +216,7 @@ class StatsCalls:
         found = await self._services.levels.over(
             runs.since, runs.until, task_id=runs.task_id, label=runs.label, queue=runs.queue, by=asked.by
         )
-        return shown_levels(found)
+        return plain(found)
 
     async def _runs_asked_for(self, struct: type[Asked], query: Given) -> tuple[Asked, RunQuery]:
         """The query string, and the runs that it names; for a token with a scope, those of one task in it."""

@@ -10,14 +10,14 @@ import contextlib
 import logging
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
 from noonbell.clock import SystemClock, rfc3339
 from noonbell.errors import InvalidArgument, StoreUnavailable
-from noonbell.fields import Moment, counted, meta
+from noonbell.fields import Moment, counted, filled, meta, plain
 from noonbell.model.access import AuditAction, AuditEnd, AuditEntry, Head
 from noonbell.model.task import Task
 from noonbell.policy.audit_chain import ChainCheck, IsSigned, LogFlaw, LogState, Wrong
@@ -175,14 +175,7 @@ class AuditLog:
                     flaws.append(LogFlaw(Wrong.CUT, head.number, head.number))
                 elif (found.id, found.hash) != head:
                     flaws.append(LogFlaw(Wrong.REPLACED, head.number, head.number))
-        return LogState(
-            since=state.since,
-            head=state.head,
-            signed=state.signed,
-            signed_since=state.signed_since,
-            flaws=tuple(sorted(flaws, key=lambda flaw: flaw.first)),
-            checks_signatures=state.checks_signatures,
-        )
+        return replace(state, flaws=tuple(sorted(flaws, key=lambda flaw: flaw.first)))
 
     @property
     def _is_signed(self) -> IsSigned | None:
@@ -199,18 +192,9 @@ def expected_heads(texts: Sequence[str], field: str) -> list[Head]:
 
 def shown_state(state: LogState, key_id: str | None) -> dict[str, Any]:
     """As the API and programs see it."""
-    return {
-        "is_sound": state.is_sound,
-        "since": state.since,
-        "head": None if state.head is None else str(state.head),
-        "signed": state.signed,
-        "signed_since": state.signed_since,
-        "key": key_id,
-        "flaws": [
-            {"kind": str(flaw.wrong), "first": flaw.first, "last": flaw.last, "key": flaw.key_id or None}
-            for flaw in state.flaws
-        ],
-    }
+    flaws = [filled(AuditFlaw, flaw, kind=flaw.wrong, key=flaw.key_id or None) for flaw in state.flaws]
+    head = None if state.head is None else str(state.head)
+    return plain(filled(AuditState, state, head=head, key=key_id, flaws=flaws))
 
 
 def state_in_words(state: LogState, key_id: str | None) -> str:

@@ -26,7 +26,7 @@ from noonbell.clock import SECOND, Instant, instant_of, slot_of
 from noonbell.engine import failpoint
 from noonbell.engine.loop_runner import TimedLoop
 from noonbell.errors import InvalidArgument, InvalidId, InvalidState, NoonbellError, NotFound, ScheduleError, Sentence
-from noonbell.fields import FROM_TO, Moment, list_of, meta, plain, read_into
+from noonbell.fields import FROM_TO, Moment, filled, list_of, meta, plain, read_into
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.calendar import (
@@ -314,7 +314,7 @@ class Calendars:
         checked_name(name)
         at = ReadContext(Problems())
         body = read_into(CalendarBody, given, at)
-        spec = CalendarSpec(**{field: getattr(body, field) for field in CalendarSpec.__struct_fields__})
+        spec = filled(CalendarSpec, body)
         check_days(body, at)
         if spec.ical is not None and not any(name.partition(".")[0] == "ical" for name in at.problems.found):
             if (problem := _address_problem(spec.ical.url)) is not None:
@@ -454,22 +454,8 @@ def _due_by(
 
 
 def shown(calendar: Calendar) -> dict[str, Any]:
-    spec = {name: getattr(calendar.spec, name) for name in CalendarSpec.__struct_fields__}
-    return plain(
-        ShownCalendar(
-            **spec,
-            name=calendar.name,
-            revision=calendar.revision,
-            ical_days=list(calendar.ical_days),
-            ical_fetched_at=calendar.ical_fetched_at,
-            ical_checked_at=calendar.ical_checked_at,
-            ical_error=calendar.ical_error,
-            tasks=calendar.tasks,
-            created_at=calendar.created_at,
-            updated_at=calendar.updated_at,
-            changed_by=calendar.changed_by,
-        )
-    )
+    days = list(calendar.ical_days)
+    return plain(filled(ShownCalendar, calendar, **msgspec.structs.asdict(calendar.spec), ical_days=days))
 
 
 def saved_answer(saved: CalendarSaved) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from noonbell.clock import SECOND, Instant
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.publish import publish
 from noonbell.errors import AlreadyExists, InvalidState, Sentence
-from noonbell.fields import Moment, meta, plain, read_into
+from noonbell.fields import Moment, filled, meta, plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.account import KeyLine
 from noonbell.model.call import (
@@ -132,9 +132,8 @@ class ShownCall(Call, frozen=True, kw_only=True, omit_defaults=False):
         call = call_of(overrides)
         if call is None:
             return None
-        fields = {name: getattr(call, name) for name in Call.__struct_fields__}
         limits = {name: (overrides or {}).get(name) for name in (CONCURRENCY_KEY, MAX_PER_KEY, RATE_KEY)}
-        return plain(cls(**{**fields, **limits, "headers": masked(call.headers)}))
+        return plain(filled(cls, call, **limits, headers=masked(call.headers)))
 
 
 class Calls:
@@ -236,16 +235,7 @@ class Calls:
         return made
 
     def _publication(self, asked: CallBody, task: Task, trace_id: str | None) -> Publication:
-        call = Call(
-            url=asked.url,
-            method=asked.method,
-            headers=self._sealed(asked.headers),
-            timeout_seconds=asked.timeout_seconds,
-            retry_policy=asked.retry_policy,
-            success_url=asked.success_url,
-            failure_url=asked.failure_url,
-            labels=asked.labels,
-        )
+        call = filled(Call, asked, headers=self._sealed(asked.headers))
         return Publication(
             task_id=task.id,
             origin=Origin.CALL,

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 import msgspec
 
 from noonbell.clock import SECOND, Instant
-from noonbell.fields import meta, read_into
+from noonbell.fields import meta, read, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.request import KeptReason
 from noonbell.model.run import RunId, RunStatus
@@ -128,9 +128,7 @@ class Cleanings:
 
     async def clean_runs(self, given: Mapping[str, Any]) -> RunsCleaned:
         """Remove those of these runs that are final, in one transaction. What the token does not hold is not found."""
-        problems = Problems()
-        asked = read_into(RunCleaning, given, ReadContext(problems))
-        problems.finish()
+        asked = read(RunCleaning, given)
         run_ids = list(dict.fromkeys(RunId(each) for each in asked.run_ids))
         held = await self._held(run_ids)
         kept = await self._store.clean_runs(held)

@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from noonbell.errors import InvalidArgument, NotFound
-from noonbell.fields import Moment, meta, read_into
-from noonbell.fields.problems import Problems, ReadContext
+from noonbell.errors import NotFound
+from noonbell.fields import Moment, filled, meta, read
+from noonbell.fields.problems import Problems
 from noonbell.model.request import PastRun, PastRunOutcome
 from noonbell.model.run import FINAL, RunBodies, RunStatus
 from noonbell.model.task import Task, TaskId
@@ -81,12 +81,12 @@ class HistoryImport:
         """Insert all of them in one transaction. InvalidArgument names every problem by its place:
         `runs[7].end_time`.
         """
-        at = ReadContext(Problems())
-        asked = read_into(RunRecords, given, at)
-        at.problems.finish()  # what is missing is filled with examples as they stand
+        asked = read(RunRecords, given)
+        problems = Problems()
         for place, record in enumerate(asked.runs):
-            _check(record, ReadContext(at.problems, f"runs[{place}]"))
-        at.problems.finish()
+            if record.start_time is not None and record.start_time > record.end_time:
+                problems.add(f"runs[{place}].end_time", "is before start_time")
+        problems.finish()
         tasks = await self._tasks_of(asked)
         outcomes = await self._store.import_runs([_past_run(record, tasks[record.task]) for record in asked.runs])
         counts = Counter(outcomes)
@@ -94,7 +94,7 @@ class HistoryImport:
 
     async def _tasks_of(self, asked: RunRecords) -> dict[int | str, Task]:
         found: dict[int | str, Task] = {}
-        problems: dict[str, str] = {}
+        problems = Problems()
         first: dict[int | str, int] = {}
         for place, record in enumerate(asked.runs):
             first.setdefault(record.task, place)
@@ -102,34 +102,22 @@ class HistoryImport:
             try:
                 found[ref] = await self._tasks.get(ref if isinstance(ref, str) else TaskId(ref))
             except NotFound:
-                problems[f"runs[{place}].task"] = f"is {str(ref)[:100]!r}, and there is no such task"
-        if problems:
-            raise InvalidArgument.fields(problems)
+                problems.add(f"runs[{place}].task", f"is {str(ref)[:100]!r}, and there is no such task")
+        problems.finish()
         return found
-
-
-def _check(record: RunRecord, at: ReadContext) -> None:
-    if record.start_time is not None and record.start_time > record.end_time:
-        at.wrong("end_time", "is before start_time")
 
 
 def _past_run(record: RunRecord, task: Task) -> PastRun:
     has_bodies = any((record.request_headers, record.request_body, record.response_body))
     created_at = record.scheduled_time if record.created_at is None else record.created_at
-    return PastRun(
+    return filled(
+        PastRun,
+        record,
         task_id=task.id,
         task_version=task.version,
         queue=task.spec.queue,
-        key=record.key,
         status=RunStatus(record.status),
-        scheduled_time=record.scheduled_time,
         created_at=min(created_at, record.end_time),
-        end_time=record.end_time,
-        start_time=record.start_time,
-        attempt=record.attempt,
-        response_code=record.response_code,
-        error_message=record.error_message,
-        trace_id=record.trace_id,
         bodies=RunBodies(
             request_headers=record.request_headers,
             request_body=record.request_body,

@@ -9,7 +9,7 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.engine import failpoint
-from noonbell.fields import Moment, meta, read_into
+from noonbell.fields import Moment, meta, read, read_into
 from noonbell.fields.problems import LocalTime, Problems, ReadContext
 from noonbell.model.account import InstallationPause
 from noonbell.model.task import TaskPause
@@ -62,9 +62,7 @@ class Pauses:
 
     async def pause(self, given: Mapping[str, Any], *, by: str | None = None) -> PauseChanged:
         """Let nothing more start, on any node, from two seconds after this has returned; what executes goes on."""
-        problems = Problems()
-        asked = read_into(PauseWrite, given, ReadContext(problems))
-        problems.finish()
+        asked = read(PauseWrite, given)
         pause, is_new = await self._store.pause_installation(asked.reason.strip(), by=by)
         failpoint.hit("K23")
         self._wakeup.signal(PAUSE)

@@ -430,7 +430,7 @@ def step_in_graph(step: Step, state: StepState | None, status: RunStatus) -> Ste
     never = StepStatus.WAITING
     if status in FINAL:
         never = StepStatus.SKIPPED if status is RunStatus.SKIPPED else StepStatus.CANCELED
-    return StepInGraph(
+    shown = StepInGraph(
         id=step.id,
         needs=list(step.needs),
         on=step.on,
@@ -440,17 +440,19 @@ def step_in_graph(step: Step, state: StepState | None, status: RunStatus) -> Ste
         exec_type=step.exec_type,
         calls=step.called,
         queue=step.queue,
-        status=never if state is None else state.status,
-        reason=None if state is None else state.reason,
-        message=None if state is None else state.message,
-        total=0 if state is None else state.total,
-        succeeded=0 if state is None else state.succeeded,
-        failed=0 if state is None else state.failed,
-        run_id=None if state is None else state.step_run_id,
-        copied_from=None if state is None else state.copied_from,
-        started_at=None if state is None else state.started_at,
-        ended_at=None if state is None else state.ended_at,
+        status=never,
     )
+    if state is None:
+        return shown
+    return msgspec.structs.replace(
+        shown, run_id=state.step_run_id, **{name: getattr(state, name) for name in _OF_STEP_STATE}
+    )
+
+
+_OF_STEP_STATE: Final = (
+    *("status", "reason", "message", "total", "succeeded", "failed", "copied_from", "started_at", "ended_at"),
+)
+"""What the graph shows of the state of a step, under the same name."""
 
 
 Milliseconds = Annotated[int | None, meta(examples=[180])]

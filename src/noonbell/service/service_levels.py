@@ -10,9 +10,9 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from noonbell.clock import SECOND, Instant, rfc3339, rfc3339_or_none
+from noonbell.clock import SECOND, Instant
 from noonbell.errors import InvalidArgument, SettingsError
-from noonbell.fields import FROM_TO, Moment, meta, read_into
+from noonbell.fields import FROM_TO, Moment, filled, meta, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.request import TaskQuery
 from noonbell.model.rollup import DAY, HOUR, Figures, Scope, Span, Stretch, stretch_of
@@ -210,8 +210,9 @@ class ServiceLevels:
     ) -> SlaOfTask:
         sla = self._store.sla_of(task.spec)
         total = _figures(stretch.since, sums.get(str(task.id), Figures()), counts.get((task.id, 0), {}))
-        return SlaOfTask(
-            **{name: getattr(total, name) for name in SlaFigures.__struct_fields__},
+        return filled(
+            SlaOfTask,
+            total,
             task_id=task.id,
             task_name=task.name,
             sla=sla,
@@ -261,15 +262,11 @@ def _figures(at: Instant, figures: Figures, breaches: dict[str, int]) -> SlaFigu
         at=at,
         runs=figures.runs - figures.skipped,
         success_ratio=None if figures.success is None else round(figures.success, 4),
-        start_delay_ms=_spread(figures.start_delay),
-        queue_time_ms=_spread(figures.queue_time),
-        duration_ms=_spread(figures.duration),
+        start_delay_ms=spread(figures.start_delay),
+        queue_time_ms=spread(figures.queue_time),
+        duration_ms=spread(figures.duration),
         breaches=breaches,
     )
-
-
-def _spread(sketch: Any) -> Spread:
-    return Spread(**spread(sketch))
 
 
 def sentences_of(breaches: Sequence[SlaBreach]) -> list[tuple[str, dict[str, Any]]]:
@@ -284,18 +281,6 @@ def sentences_of(breaches: Sequence[SlaBreach]) -> list[tuple[str, dict[str, Any
         else:
             said.append(("and_sla_foreseen_late", {**facts, "at": each.expected_at}))
     return said
-
-
-def shown(answer: SlaAnswer) -> dict[str, Any]:
-    """As JSON has it: moments in RFC 3339."""
-    found: dict[str, Any] = msgspec.to_builtins(answer)
-    found["from"], found["to"] = rfc3339(answer.since), rfc3339(answer.until)
-    for each in [found["total"], *found["points"], *found["tasks"], *(p for t in found["tasks"] for p in t["points"])]:
-        each["at"] = rfc3339(each["at"])
-    for each in found["breaches"]:
-        for name in ("deadline", "foreseen_at", "expected_at", "breached_at", "resolved_at"):
-            each[name] = rfc3339_or_none(each[name])
-    return found
 
 
 def read_defaults(declared: Mapping[str, Any]) -> dict[str, Sla]:

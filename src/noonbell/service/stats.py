@@ -6,9 +6,9 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from noonbell.clock import SECOND, Instant, rfc3339
+from noonbell.clock import SECOND, Instant
 from noonbell.errors import InvalidArgument
-from noonbell.fields import FROM_TO, Moment, meta
+from noonbell.fields import FROM_TO, Moment, meta, plain
 from noonbell.model.request import RunQuery
 from noonbell.model.rollup import Figures, Scope, Sketch, stretch_of
 from noonbell.model.run import FINAL, RunStatus, final_status
@@ -99,50 +99,54 @@ class Stats:
         if task_id is None:
             names = await self._store.busiest(Scope.TASK, stretch.since, stretch.until, MOST_TASKS)
             found = await self._store.rollups(Scope.TASK, stretch, names=names)
-        return {
-            "from": rfc3339(stretch.since),
-            "to": rfc3339(until if until >= now else stretch.until),
-            "total": sum(counts.values()),
-            "by_status": counts,
-            "by_final_status": ended,
-            "dropped": figures.dropped,
-            "success_rate": None if figures.success is None else round(figures.success, 4),
-            "duration_ms": spread(figures.duration),
-            "start_delay_ms": spread(figures.start_delay),
-            "queue_time_ms": spread(figures.queue_time),
-            "tasks": await self._tasks({TaskId(int(each.name)): each.figures for each in found}),
-        }
+        return plain(
+            StatsAnswer(
+                since=stretch.since,
+                until=until if until >= now else stretch.until,
+                total=sum(counts.values()),
+                by_status=counts,
+                by_final_status=ended,
+                dropped=figures.dropped,
+                success_rate=None if figures.success is None else round(figures.success, 4),
+                duration_ms=spread(figures.duration),
+                start_delay_ms=spread(figures.start_delay),
+                queue_time_ms=spread(figures.queue_time),
+                tasks=await self._tasks({TaskId(int(each.name)): each.figures for each in found}),
+            )
+        )
 
     async def _count(self, query: RunQuery, status: RunStatus) -> int:
         return (await self._store.runs(msgspec.structs.replace(query, status=(status,)))).total or 0
 
-    async def _tasks(self, figures: dict[TaskId, Figures]) -> list[dict[str, Any]]:
+    async def _tasks(self, figures: dict[TaskId, Figures]) -> list[TaskStats]:
         """The tasks of these figures, without those whose rows are gone."""
         names = {task.id: task.name for task in await self._store.tasks_by_id(sorted(figures))} if figures else {}
         shown = [_task(task_id, names[task_id], figures[task_id]) for task_id in names if task_id in figures]
-        return sorted((task for task in shown if task["runs"]), key=lambda task: (-task["runs"], task["task_id"]))
+        return sorted((task for task in shown if task.runs), key=lambda task: (-task.runs, task.task_id))
 
 
-def _task(task_id: TaskId, name: str, figures: Figures) -> dict[str, Any]:
-    return {
-        "task_id": task_id,
-        "task_name": name,
-        "runs": figures.runs - figures.skipped,
-        "success_rate": None if figures.success is None else round(figures.success, 4),
-        "average_duration_ms": milliseconds(figures.duration.mean),
-        "p95_duration_ms": milliseconds(figures.duration.percentile(0.95)),
-        "average_lag_ms": milliseconds(figures.start_delay.mean),
-        "p95_lag_ms": milliseconds(figures.start_delay.percentile(0.95)),
-    }
+def _task(task_id: TaskId, name: str, figures: Figures) -> TaskStats:
+    duration, lag = spread(figures.duration), spread(figures.start_delay)
+    return TaskStats(
+        task_id=task_id,
+        task_name=name,
+        runs=figures.runs - figures.skipped,
+        success_rate=None if figures.success is None else round(figures.success, 4),
+        average_duration_ms=duration.average,
+        p95_duration_ms=duration.p95,
+        average_lag_ms=lag.average,
+        p95_lag_ms=lag.p95,
+    )
 
 
-def spread(sketch: Sketch) -> dict[str, int | None]:
-    shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-    return {
-        "average": milliseconds(sketch.mean),
-        **{name: milliseconds(sketch.percentile(share)) for name, share in shares.items()},
-        "most": milliseconds(sketch.largest) if sketch.count else None,
-    }
+def spread(sketch: Sketch) -> Spread:
+    return Spread(
+        average=milliseconds(sketch.mean),
+        p50=milliseconds(sketch.percentile(0.5)),
+        p95=milliseconds(sketch.percentile(0.95)),
+        p99=milliseconds(sketch.percentile(0.99)),
+        most=milliseconds(sketch.largest) if sketch.count else None,
+    )
 
 
 def milliseconds(value: int | None) -> int | None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.errors import InvalidArgument
-from noonbell.fields import FROM_TO, Moment, meta
+from noonbell.fields import FROM_TO, Moment, filled, meta
 from noonbell.model.rollup import DAY, HOUR, MINUTE, Figures, QueueDepth, Scope, Span, Stretch, stretch_of
 from noonbell.ports import Store
 from noonbell.service.queues import checked_name
@@ -150,8 +150,8 @@ class TimeSeries:
             since=stretch.since,
             until=until,
             by=asked.by,
-            total=LoadStep(**_load(stretch.since, _sum(found.values()))),
-            items=[LoadStep(**_load(at, figures)) for at, figures in found.items()],
+            total=_load(stretch.since, _sum(found.values())),
+            items=[_load(at, figures) for at, figures in found.items()],
         )
 
     async def worker(self, worker_id: str, places: int, started_at: Instant, asked: LoadList) -> WorkerLoad:
@@ -169,9 +169,10 @@ class TimeSeries:
             since=stretch.since,
             until=until,
             by=asked.by,
-            total=WorkerLoadStep(**_load(stretch.since, total), busy=busy(total, sum(seconds.values()))),
+            total=filled(WorkerLoadStep, _load(stretch.since, total), busy=busy(total, sum(seconds.values()))),
             items=[
-                WorkerLoadStep(**_load(at, figures), busy=busy(figures, seconds[at])) for at, figures in found.items()
+                filled(WorkerLoadStep, _load(at, figures), busy=busy(figures, seconds[at]))
+                for at, figures in found.items()
             ],
         )
 
@@ -179,31 +180,30 @@ class TimeSeries:
         self, kind: Scope, name: str, asked: LoadList
     ) -> tuple[Span, Stretch, Instant, dict[Instant, Figures]]:
         """The length of a step, the stretch, how much of it has passed, and the figures of each step."""
-        now = await self._store.now()
-        by = SeriesStep(asked.by)
-        span = _SPANS[by]
-        until = now if asked.until is None else min(asked.until, now)
-        since = Instant(until - DAY.length) if asked.since is None else asked.since
+        span, stretch, until, steps = await self._stretch(asked.since, asked.until, SeriesStep(asked.by))
+        rows = {row.at: row.figures for row in await self._store.rollups(kind, stretch, names=[name], step=span)}
+        return span, stretch, until, {at: rows.get(at, Figures()) for at in steps}
+
+    async def _stretch(
+        self, since: Instant | None, until: Instant | None, by: SeriesStep
+    ) -> tuple[Span, Stretch, Instant, Iterable[Instant]]:
+        """The length of a step, the stretch, how much of it has passed, and where its steps begin."""
+        now, span = await self._store.now(), _SPANS[by]
+        until = now if until is None else min(until, now)
+        since = Instant(until - DAY.length) if since is None else since
         _check(by, span, since, until, now)
         stretch = stretch_of(since, until, now, span)
-        rows = {row.at: row.figures for row in await self._store.rollups(kind, stretch, names=[name], step=span)}
         steps = map(Instant, range(stretch.since, stretch.until, span.length))
-        return span, stretch, Instant(min(stretch.until, now)), {at: rows.get(at, Figures()) for at in steps}
+        return span, stretch, Instant(min(stretch.until, now)), steps
 
     async def depth(self, name: str, asked: SeriesList) -> QueueDepthAnswer:
         name = checked_name(name)
-        now = await self._store.now()
-        span = _SPANS[asked.by]
-        until = now if asked.until is None else min(asked.until, now)
-        since = Instant(until - DAY.length) if asked.since is None else asked.since
-        _check(asked.by, span, since, until, now)
-        stretch = stretch_of(since, until, now, span)
+        span, stretch, until, steps = await self._stretch(asked.since, asked.until, asked.by)
         found = {each.at: each for each in await self._store.queue_depths(name, *stretch, span)}
-        steps = map(Instant, range(stretch.since, stretch.until, span.length))
         return QueueDepthAnswer(
             name=name,
             since=stretch.since,
-            until=Instant(min(stretch.until, now)),
+            until=until,
             by=asked.by,
             items=[_step(at, found.get(at)) for at in steps],
         )
@@ -225,15 +225,15 @@ def _sum(steps: Iterable[Figures]) -> Figures:
     return total
 
 
-def _load(at: Instant, figures: Figures) -> dict[str, Any]:
-    return {
-        "at": at,
-        "runs": figures.runs,
-        "failed": figures.failed,
-        "success_ratio": None if figures.success is None else round(figures.success, 4),
-        "queue_time_ms": Spread(**spread(figures.queue_time)),
-        "duration_ms": Spread(**spread(figures.duration)),
-    }
+def _load(at: Instant, figures: Figures) -> LoadStep:
+    return LoadStep(
+        at=at,
+        runs=figures.runs,
+        failed=figures.failed,
+        success_ratio=None if figures.success is None else round(figures.success, 4),
+        queue_time_ms=spread(figures.queue_time),
+        duration_ms=spread(figures.duration),
+    )
 
 
 def _step(at: Instant, found: QueueDepth | None) -> DepthStep:

@@ -9,9 +9,8 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 
 from noonbell.errors import InvalidId, NotFound, Sentence
-from noonbell.fields import list_of, meta, read_into
+from noonbell.fields import list_of, meta, read
 from noonbell.fields.kinds import unfit
-from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.view import SavedView, ViewedList
 from noonbell.ports import Store
 
@@ -55,9 +54,7 @@ class Views:
     async def save(self, of: str, name: str, given: Mapping[str, Any], *, by: str | None = None) -> SavedView:
         """A new view, or another query for the one of that name."""
         room = _list_of(of)
-        at = ReadContext(Problems())
-        asked = read_into(ViewWrite, given, at)
-        at.problems.finish()
+        asked = read(ViewWrite, given)
         return await self._store.save_view(room, _checked(name), of_list(asked.query), MOST_VIEWS, by=by)
 
     async def remove(self, of: str, name: str) -> None:

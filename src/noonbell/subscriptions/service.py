@@ -12,7 +12,7 @@ import msgspec
 
 from noonbell.clock import Instant
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound, Sentence
-from noonbell.fields import Moment, filled, list_of, meta, plain, read_into
+from noonbell.fields import Moment, filled, list_of, meta, plain, read, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.masking import origin_alone
 from noonbell.model.alert import MOST_PATTERNS
@@ -170,8 +170,7 @@ def read_subscription(
     at = ReadContext(Problems())
     goes_on: str | None = None
     if there is None:
-        asked: SubscriptionBody = read_into(SubscriptionBody, given, at)
-        made = Subscription(**{name: getattr(asked, name) for name in Subscription.__struct_fields__})
+        made = filled(Subscription, read_into(SubscriptionBody, given, at))
     else:
         changed = read_into(SubscriptionChange, given, at)
         goes_on = changed.goes_on
@@ -244,10 +243,7 @@ def read_place(text: str) -> Position | Instant | None:
     if text == "oldest":
         return Position(0)
     if ":" in text or "-" in text:
-        at = ReadContext(Problems())
-        found = read_into(_Place, {"from": text}, at)
-        at.problems.finish()
-        return found.at
+        return read(_Place, {"from": text}).at
     return Position.read(text, "from")
 
 
@@ -381,10 +377,7 @@ class Subscriptions:
 
     async def move(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Go on at another place: everything after it is delivered, again where it was before."""
-        at = ReadContext(Problems())
-        asked = read_into(SubscriptionMove, given, at)
-        at.problems.finish()
-        place = read_place(asked.goes_on)
+        place = read_place(read(SubscriptionMove, given).goes_on)
         if await self._store.move_subscription(name, place) is None:
             raise NotFound(Sentence("there is no subscription {name}", name=repr(name)))
         self._changed()
