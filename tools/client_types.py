@@ -35,7 +35,7 @@ from noonbell.fields.kinds import (
     TimeKind,
     UnionKind,
 )
-from noonbell.service import build
+from noonbell.service import Services
 from noonbell.service.calls import CallBody
 from noonbell.service.task_fields import Rules
 from noonbell.settings import Settings
@@ -67,7 +67,7 @@ _RESERVED = frozenset({"body", "query", "if_match"})
 
 def endpoints() -> list[Endpoint]:
     nothing: Any = object()
-    services = build(nothing, nothing, Rules.of(Settings()), nothing, nothing)
+    services = Services(nothing, nothing, Rules.of(Settings()), nothing, nothing)
     return all_endpoints(services, health=dict, hub=nothing, alerts=nothing, access=nothing, webhooks=nothing)
 
 

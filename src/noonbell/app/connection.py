@@ -33,7 +33,7 @@ from noonbell.model.request import Publication
 from noonbell.model.run import FINAL, Run, RunId
 from noonbell.model.task import Task, TaskId
 from noonbell.ports import EVENTS
-from noonbell.service import Rules, Services, build
+from noonbell.service import Rules, Services
 from noonbell.service.publishing import MOST_RUNS
 from noonbell.service.task_files import ReconcileReport, reconcile
 from noonbell.settings import Settings, load
@@ -163,7 +163,7 @@ async def opened(settings: Settings) -> AsyncIterator[Services]:
         parts.push_async_callback(wakeup.close)
         await wakeup.open()
         parts.callback(signal_events(store, wakeup))
-        yield build(store, wakeup, Rules.of(settings, template.check))
+        yield Services(store, wakeup, Rules.of(settings, template.check))
 
 
 log = logging.getLogger("noonbell.app")

@@ -39,7 +39,7 @@ from noonbell.model.target_kind import HTTP_QUEUE
 from noonbell.model.task import Task
 from noonbell.model.worker import WorkerState
 from noonbell.ports import Store
-from noonbell.service import Rules, Services, build
+from noonbell.service import Rules, Services
 from noonbell.service.filters import every
 from noonbell.service.task_files import reconcile
 from noonbell.service.tasks import Removal
@@ -77,7 +77,7 @@ class DemoHistory:
         self._store, self._clock, self._url = store, clock, url
         self._wakeup = LocalWakeup()
         self._tasks = TaskCache(store)
-        self._services = build(store, self._wakeup, Rules(check_template=template.check))
+        self._services = Services(store, self._wakeup, Rules(check_template=template.check))
         self._sweeper = Sweeper(
             store, self._wakeup, tasks=self._tasks, draw=lambda: 0.5, upkeep=float("inf"), look=float("inf")
         )

@@ -1,11 +1,6 @@
-"""Use cases that API, command line and SDK share: no HTTP, no SQL.
-
-`build` makes them all over one store.
-"""
+"""Use cases that API, command line and SDK share: no HTTP, no SQL."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.worker_protocol import LongPoll, WorkerBackend
@@ -32,81 +27,51 @@ from noonbell.service.timeline import Timelines
 from noonbell.service.views import Views
 from noonbell.service.workers import WorkerProtocol, Workers
 
-__all__ = ["Rules", "Services", "build"]
+__all__ = ["Rules", "Services"]
 
 
-@dataclass(frozen=True, slots=True)
 class Services:
-    store: Store
-    wakeup: Wakeup
-    rules: Rules
-    tasks: Tasks
-    runs: Runs
-    publishing: Publishing
-    calls: Calls
-    callbacks: Callbacks
-    previews: Previews
-    stats: Stats
-    levels: ServiceLevels
-    series: TimeSeries
-    timelines: Timelines
-    explain: Explain
-    slots: Slots
-    workers: Workers
-    queues: Queues
-    cleanings: Cleanings
-    pauses: Pauses
-    bulk: Bulk
-    bulk_loop: BulkLoop
-    """Not started."""
-    views: Views
-    calendars: Calendars
-    backfills: Backfills
-    history: HistoryImport
-    protocol: WorkerProtocol | None
-    """None where no worker can come by the API."""
+    """All of them over one store."""
 
+    def __init__(
+        self,
+        store: Store,
+        wakeup: Wakeup,
+        rules: Rules,
+        cache: TaskCache | None = None,
+        long_poll: LongPoll | None = None,
+        fetch: FetchFile | None = None,
+    ) -> None:
+        """`cache`: the node's, if it has one. `long_poll`: where workers that come by the API wait, if they may come.
 
-def build(
-    store: Store,
-    wakeup: Wakeup,
-    rules: Rules,
-    cache: TaskCache | None = None,
-    long_poll: LongPoll | None = None,
-    fetch: FetchFile | None = None,
-) -> Services:
-    """`cache`: the node's, if it has one. `long_poll`: where workers that come by the API wait, if they may come.
-
-    `fetch`: gets the files that calendars are made from, where this process may.
-    """
-    cache = cache or TaskCache(store)
-    tasks, previews = Tasks(store, wakeup, rules), Previews(store, rules)
-    runs = Runs(store, wakeup, cache)
-    return Services(
-        store=store,
-        wakeup=wakeup,
-        rules=rules,
-        tasks=tasks,
-        runs=runs,
-        publishing=Publishing(store, wakeup, cache),
-        calls=Calls(store, wakeup, cache, rules),
-        callbacks=Callbacks(store, wakeup, rules, cache),
-        previews=previews,
-        history=HistoryImport(store, tasks),
-        stats=Stats(store),
-        levels=ServiceLevels(store),
-        series=TimeSeries(store),
-        timelines=Timelines(store),
-        explain=Explain(store),
-        slots=Slots(store),
-        workers=Workers(store, wakeup),
-        queues=Queues(store, wakeup, runs),
-        cleanings=Cleanings(store),
-        pauses=Pauses(store, wakeup),
-        bulk=Bulk(store, wakeup),
-        bulk_loop=BulkLoop(store, wakeup, cache, BatchReader(store, runs, tasks)),
-        views=Views(store),
-        calendars=Calendars(store, wakeup, fetch, rules.address_problem),
-        backfills=Backfills(store, wakeup, tasks),
-        protocol=None if long_poll is None else WorkerProtocol(WorkerBackend(store, wakeup, cache, long_poll)),
-    )
+        `fetch`: gets the files that calendars are made from, where this process may.
+        """
+        cache = cache or TaskCache(store)
+        self.store = store
+        self.wakeup = wakeup
+        self.rules = rules
+        self.tasks = Tasks(store, wakeup, rules)
+        self.runs = Runs(store, wakeup, cache)
+        self.publishing = Publishing(store, wakeup, cache)
+        self.calls = Calls(store, wakeup, cache, rules)
+        self.callbacks = Callbacks(store, wakeup, rules, cache)
+        self.previews = Previews(store, rules)
+        self.stats = Stats(store)
+        self.levels = ServiceLevels(store)
+        self.series = TimeSeries(store)
+        self.timelines = Timelines(store)
+        self.explain = Explain(store)
+        self.slots = Slots(store)
+        self.workers = Workers(store, wakeup)
+        self.queues = Queues(store, wakeup, self.runs)
+        self.cleanings = Cleanings(store)
+        self.pauses = Pauses(store, wakeup)
+        self.bulk = Bulk(store, wakeup)
+        self.bulk_loop = BulkLoop(store, wakeup, cache, BatchReader(store, self.runs, self.tasks))
+        """Not started."""
+        self.views = Views(store)
+        self.calendars = Calendars(store, wakeup, fetch, rules.address_problem)
+        self.backfills = Backfills(store, wakeup, self.tasks)
+        self.history = HistoryImport(store, self.tasks)
+        self.protocol = None if long_poll is None else WorkerProtocol(WorkerBackend(store, wakeup, cache, long_poll))
+        """None where no worker can come by the API."""

@@ -21,7 +21,7 @@ from noonbell.model.request import ExpiredRun, RunQuery
 from noonbell.model.run import Assignment, Outcome, OutcomeKind, Run
 from noonbell.model.target_kind import COMMAND_TYPE, HTTP, OWN_QUEUES, ExecType
 from noonbell.ports import Target
-from noonbell.service import Rules, Services, build
+from noonbell.service import Rules, Services
 from noonbell.service.filters import every
 from noonbell.settings.kinds import seconds_of
 from noonbell.stores.sql.active_runs import DUE, Place
@@ -67,7 +67,7 @@ async def trial(
     store, wakeup = MemoryStore(clock), LocalWakeup()
     await store.open()
     try:
-        services = build(store, wakeup, Rules(check_template=template.check))
+        services = Services(store, wakeup, Rules(check_template=template.check))
         async with app.attached(services) if app is not None else contextlib.nullcontext():
             handlers = app.handlers if app is not None else Handlers()
             running = Trial(clock, store, services, handlers, http, fast=fast)

@@ -47,7 +47,7 @@ from noonbell.model.task import TaskSpec
 from noonbell.model.worker import SERVE
 from noonbell.ports import Store, Target, Wakeup
 from noonbell.sealing import Sealer
-from noonbell.service import Rules, Services, build
+from noonbell.service import Rules, Services
 from noonbell.service.access import Access
 from noonbell.service.audit_log import in_words
 from noonbell.service.calendars import CalendarRefresh
@@ -297,7 +297,7 @@ def _services(settings: Settings, store: SqlStore, wakeup: Wakeup, tasks: TaskCa
     guard = guard_of(settings)
     rules = Rules.of(settings, template.check, Judge.of(settings).objection, guard.url_problem)
     fetcher = Fetcher(guard, connect_timeout=settings.executor.connect_timeout)
-    return build(store, wakeup, rules, tasks, long_poll, fetcher.fetch)
+    return Services(store, wakeup, rules, tasks, long_poll, fetcher.fetch)
 
 
 async def _workers(parts: WorkerParts, app: App | None, metrics: Metrics | None, port: int | None) -> list[Worker]:

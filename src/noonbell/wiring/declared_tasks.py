@@ -15,7 +15,7 @@ from noonbell.dialects.jobs import JobsDialect
 from noonbell.errors import InvalidArgument, NoonbellError, SettingsError
 from noonbell.fields import counted
 from noonbell.model.task import TaskStatus
-from noonbell.service import Rules, Services, build
+from noonbell.service import Rules, Services
 from noonbell.service import task_files as declaring
 from noonbell.settings import Settings, StoreSettings
 from noonbell.stores.wakeups import LocalWakeup
@@ -59,7 +59,7 @@ async def check_jobs(settings: Settings) -> None:
     store = make_store(replace(settings, store=StoreSettings(url="memory://")))
     await store.open()
     try:
-        await _jobs(build(store, LocalWakeup(), Rules.of(settings, template.check)), settings)
+        await _jobs(Services(store, LocalWakeup(), Rules.of(settings, template.check)), settings)
     finally:
         await store.close()
 

@@ -25,7 +25,7 @@ from noonbell.engine.heartbeat import loop_watched
 from noonbell.engine.node import Node, SchedulerWatch, SchemaWatch
 from noonbell.errors import NoonbellError, SettingsError, StoreUnavailable
 from noonbell.ports import Store
-from noonbell.service import Rules, Services, build
+from noonbell.service import Rules, Services
 from noonbell.settings import Settings
 from noonbell.settings.kinds import shown_store_address
 from noonbell.stores import wakeup_of
@@ -270,7 +270,7 @@ async def _parts(settings: Settings, open_parts: contextlib.AsyncExitStack) -> t
     wakeup = wakeup_of(settings)
     await open_part(wakeup, open_parts)
     open_parts.callback(signal_events(store, wakeup))
-    services = build(store, wakeup, Rules.of(settings, template.check))
+    services = Services(store, wakeup, Rules.of(settings, template.check))
     thread = await open_heartbeat_thread(settings, open_parts, partial(make_store, settings, connections=1))
     return WorkerParts(settings, store, wakeup, TaskCache(store), open_parts, thread), services
 

@@ -31,13 +31,13 @@ from noonbell.model.request import TaskQuery
 from noonbell.model.run import RunId
 from noonbell.model.task import ConcurrencyPolicy, Task, TaskStatus
 from noonbell.ports import Store
-from noonbell.service import Rules, Services, build
+from noonbell.service import Rules, Services
 from noonbell.service.bulk_operations import BatchReader, BulkLoop
 from noonbell.stores.wakeups import LocalWakeup
 
 
 def services_of(store: Store) -> Services:
-    return build(store, LocalWakeup(), Rules())
+    return Services(store, LocalWakeup(), Rules())
 
 
 def loop_of(store: Store, holder: str = "me", size: int = 2) -> BulkLoop:

@@ -20,7 +20,7 @@ from noonbell.fields.kinds import read_moment
 from noonbell.model.event import Event
 from noonbell.model.run import Assignment, Outcome, OutcomeKind
 from noonbell.model.target_kind import ExecType
-from noonbell.service import Rules, Services, build
+from noonbell.service import Rules, Services
 from noonbell.settings import Settings
 from noonbell.stores import open_store
 from noonbell.stores.sql.store import SqlStore
@@ -116,7 +116,7 @@ async def bureau(url: str = "memory://", *, now: str = NOON, settings: Settings 
     async with contextlib.AsyncExitStack() as going:
         await store.open()
         going.push_async_callback(store.close)
-        services = build(store, wakeup, Rules.of(settings))
+        services = Services(store, wakeup, Rules.of(settings))
         listener = socket.create_server(("127.0.0.1", 0))
         going.callback(listener.close)
         app = create_app(services, settings, health=lambda: {"ok": True, "workers": []})

@@ -8,7 +8,7 @@ import pytest
 
 from noonbell.clock import ManualClock
 from noonbell.fields.kinds import read_moment
-from noonbell.service import Rules, Services, build
+from noonbell.service import Rules, Services
 from noonbell.stores.sqlite import MemoryStore
 from noonbell.stores.wakeups import LocalWakeup
 
@@ -28,4 +28,4 @@ async def store(clock: ManualClock) -> AsyncIterator[MemoryStore]:
 
 @pytest.fixture
 def services(store: MemoryStore) -> Services:
-    return build(store, LocalWakeup(), Rules())
+    return Services(store, LocalWakeup(), Rules())

@@ -20,7 +20,7 @@ from noonbell.model.call import CALL_TYPE
 from noonbell.model.run import RunId
 from noonbell.model.target_kind import ExecType
 from noonbell.ports import Target
-from noonbell.service import Rules, build
+from noonbell.service import Rules, Services
 from noonbell.service.bulk_operations import BatchReader, BulkLoop
 from noonbell.testing.simulation.event_loop import Process
 from noonbell.testing.simulation.targets import CHILD_TYPE, PARENT_TYPE, ReceivedCall, SimulatedTarget, TargetLog
@@ -93,7 +93,7 @@ class SimulatedNode:
             tasks=self.tasks,
             callback_url=lambda token: f"http://node/{token}",
         )
-        services = build(self.store, self.wakeup, Rules(), self.tasks)
+        services = Services(self.store, self.wakeup, Rules(), self.tasks)
         reader = BatchReader(self.store, services.runs, services.tasks)
         bulk = BulkLoop(self.store, self.wakeup, self.tasks, reader, holder=self.name, held=2.0)
         node = Node(

@@ -22,7 +22,7 @@ from noonbell.errors import NoonbellError
 from noonbell.model.request import TaskQuery
 from noonbell.model.run import RunId
 from noonbell.model.worker import Queue
-from noonbell.service import Rules, Services, build
+from noonbell.service import Rules, Services
 from noonbell.service.tasks import Removal
 from noonbell.stores.sql.statement import Conflict
 from noonbell.testing.simulation.cluster import Cluster, SimulatedNode
@@ -137,7 +137,7 @@ class _Player:
         self._laws.check_end()
 
     async def _make_tasks(self) -> None:
-        services = build(self._world.direct, self._cluster.nodes[0].wakeup, Rules())
+        services = Services(self._world.direct, self._cluster.nodes[0].wakeup, Rules())
         await self._world.direct.set_queue("narrow", lambda queue: _limited(queue, self._history.queue_limit))
         for given in self._history.tasks:
             await services.tasks.create(given)
@@ -171,7 +171,7 @@ class _Player:
             cluster.join()  # parts go to workers that have neither lost them nor have others of the same run
             cluster.join()
         await self._until(lambda: all(node.is_up for node in cluster.nodes), 20.0)
-        services = build(world.direct, cluster.nodes[0].wakeup, Rules())
+        services = Services(world.direct, cluster.nodes[0].wakeup, Rules())
         await services.pauses.resume()
         await world.direct.set_queue("narrow", lambda queue: _paused(queue, paused=False))
         await asyncio.sleep(2.0)
@@ -243,7 +243,7 @@ class _Player:
                 cluster.befall(step.place, LastingFault(step.kind, step.what, step.number))
 
     def _action(self, node: SimulatedNode, step: HistoryStep) -> Coroutine[Any, Any, Any]:
-        services = build(node.store, node.wakeup, Rules(), node.tasks)
+        services = Services(node.store, node.wakeup, Rules(), node.tasks)
         number = int(step.number)
         match step.kind:
             case "publish":
