@@ -16,24 +16,21 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from zoneinfo import TZPATH
 
 from noonbell import sealing
 from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.errors import SettingsError
 from noonbell.fields import counted, shortened
-from noonbell.model.account import InstallationPause
-from noonbell.model.alert import Channel, OverdueTask, Rule
-from noonbell.model.calendar import Calendar
 from noonbell.model.call import CALL_TYPE
-from noonbell.model.request import Page, RunQuery, TaskQuery, UnclaimableRuns
-from noonbell.model.run import SUCCEEDED, Run
+from noonbell.model.request import RunQuery, TaskQuery, UnclaimableRuns
+from noonbell.model.run import SUCCEEDED
 from noonbell.model.service_url import service_name
 from noonbell.model.subscription import HeldSubscription
 from noonbell.model.target_kind import COMMAND_TYPE, OWN_QUEUES, ExecType
-from noonbell.model.task import Task, TaskId, TaskStatus
-from noonbell.model.worker import PART_OF, SERVE, Lack, Queue, WorkerInfo, WorkerState, is_scheduler_alive
+from noonbell.model.task import Task, TaskStatus
+from noonbell.model.worker import PART_OF, SERVE, Lack, WorkerState, is_scheduler_alive
 from noonbell.policy.workers import takes_runs
 from noonbell.ports import Store
 from noonbell.service.filters import every, from_the_top
@@ -101,31 +98,7 @@ def said(code: str, facts: Mapping[str, Any], words: Translator) -> tuple[str, s
     return words(key, **facts), words(f"{key}.fix", **facts) if words.has(f"{key}.fix") else ""
 
 
-class InspectedStore(Protocol):
-    """What of a store the doctor looks at."""
-
-    async def now(self) -> Instant: ...
-    async def workers(self) -> list[WorkerInfo]: ...
-    async def queues(self) -> list[Queue]: ...
-    async def stranded(self) -> list[UnclaimableRuns]: ...
-    async def call_queues(self) -> list[str]: ...
-    async def counts(self) -> Any: ...
-    async def installation_pause(self) -> InstallationPause | None: ...
-    async def scheduler_seen_at(self) -> Instant | None: ...
-    async def overdue_tasks(self, seconds: float, limit: int = 100) -> list[OverdueTask]: ...
-    async def tasks(self, query: TaskQuery) -> Page[Task]: ...
-    async def tasks_by_id(self, task_ids: Sequence[TaskId]) -> list[Task]: ...
-    async def runs(self, query: RunQuery) -> Page[Run]: ...
-    async def calendars(self, limit: int = 1_000) -> list[Calendar]: ...
-    async def subscriptions(self) -> list[HeldSubscription]: ...
-    async def alert_rules(self) -> list[Rule]: ...
-    async def alert_channels(self) -> list[Channel]: ...
-    async def newest_runs(self, task_ids: Sequence[TaskId], count: int) -> dict[TaskId, list[Run]]: ...
-
-
-async def look_at_store(
-    store: InspectedStore, clock: Callable[[], int], *, sizes: bool = True
-) -> AsyncIterator[Finding]:
+async def look_at_store(store: Store, clock: Callable[[], int], *, sizes: bool = True) -> AsyncIterator[Finding]:
     """Without `sizes`, only what takes no time however much there is: for a page that is shown all day, and has the failing
     tasks in a list of its own.
     """
@@ -151,7 +124,7 @@ async def look_at_store(
         yield await _size(store)
 
 
-async def _calendars(store: InspectedStore) -> AsyncIterator[Finding]:
+async def _calendars(store: Store) -> AsyncIterator[Finding]:
     """Calendars whose source could not be fetched: tasks go on with the last good copy."""
     for each in await store.calendars():
         if each.ical_error is not None:
@@ -176,7 +149,7 @@ def _subscriptions(subscriptions: Sequence[HeldSubscription], *, missed: bool) -
     return found
 
 
-async def _rules(store: InspectedStore) -> list[Finding]:
+async def _rules(store: Store) -> list[Finding]:
     """Rules that name channels of which none is there and enabled. Their alerts are seen on the dashboard alone."""
     rules = [rule for rule in await store.alert_rules() if rule.enabled and rule.channels]
     if not rules:
@@ -188,7 +161,7 @@ async def _rules(store: InspectedStore) -> list[Finding]:
     )
 
 
-async def _clock(store: InspectedStore, clock: Callable[[], int]) -> Finding:
+async def _clock(store: Store, clock: Callable[[], int]) -> Finding:
     began, here = time.monotonic(), clock()
     there = await store.now()
     took = time.monotonic() - began
@@ -200,7 +173,7 @@ async def _clock(store: InspectedStore, clock: Callable[[], int]) -> Finding:
     return finding("store", CheckStatus.WELL, "store_well", ms=f"{took * 1000:.0f}", skew=f"{abs(skew):.1f}")
 
 
-async def _pause(store: InspectedStore) -> Finding:
+async def _pause(store: Store) -> Finding:
     pause = await store.installation_pause()
     if pause is None:
         return finding("pause", CheckStatus.WELL, "pause_none")
@@ -208,7 +181,7 @@ async def _pause(store: InspectedStore) -> Finding:
     return finding("pause", CheckStatus.CARE, "paused" if pause.reason else "paused_unsaid", **facts)
 
 
-async def _planner(store: InspectedStore) -> Finding:
+async def _planner(store: Store) -> Finding:
     late = await store.overdue_tasks(_LATE)
     if not late:
         return finding("planner", CheckStatus.WELL, "planner_well")
@@ -218,14 +191,14 @@ async def _planner(store: InspectedStore) -> Finding:
     )
 
 
-async def _scheduler(store: InspectedStore) -> Finding:
+async def _scheduler(store: Store) -> Finding:
     seen_at, now = await store.scheduler_seen_at(), await store.now()
     if seen_at is None or not is_scheduler_alive(seen_at, now):
         return finding("scheduler", CheckStatus.CARE, "scheduler_none")
     return finding("scheduler", CheckStatus.WELL, "scheduler_well", seconds=f"{max(0, now - seen_at) / SECOND:.0f}")
 
 
-async def _workers(store: InspectedStore) -> Finding:
+async def _workers(store: Store) -> Finding:
     workers = await store.workers()
     lost = [worker.id for worker in workers if worker.state is WorkerState.LOST]
     if lost:
@@ -239,7 +212,7 @@ async def _workers(store: InspectedStore) -> Finding:
     return finding("workers", CheckStatus.WELL, "workers_well", n=len(workers))
 
 
-async def _commands(store: InspectedStore) -> AsyncIterator[Finding]:
+async def _commands(store: Store) -> AsyncIterator[Finding]:
     """Workers that run programs of their machine are named, where there are some."""
     allow = [worker.id for worker in await store.workers() if COMMAND_TYPE in (worker.job_types or ())]
     if allow:
@@ -248,7 +221,7 @@ async def _commands(store: InspectedStore) -> AsyncIterator[Finding]:
         )
 
 
-async def _unserved(store: InspectedStore) -> AsyncIterator[Finding]:
+async def _unserved(store: Store) -> AsyncIterator[Finding]:
     stranded = await store.stranded()
     alone = await _alone(store, stranded)
     for name, n in list(alone.items())[:_MOST_ALONE]:
@@ -265,7 +238,7 @@ async def _unserved(store: InspectedStore) -> AsyncIterator[Finding]:
         yield finding("service", CheckStatus.WELL, "queues_served")
 
 
-async def _alone(store: InspectedStore, stranded: Sequence[UnclaimableRuns]) -> dict[str, int]:
+async def _alone(store: Store, stranded: Sequence[UnclaimableRuns]) -> dict[str, int]:
     """How many runs wait in each queue that no worker serves, or only those that make calls: these take its calls alone."""
     workers = [worker for worker in await store.workers() if takes_runs(worker)]
     served = {queue for worker in workers for queue in worker.queues}
@@ -298,7 +271,7 @@ def _lacks(queue: str, lack: Lack, waiting: Sequence[UnclaimableRuns]) -> Findin
     return finding("service", CheckStatus.ILL, f"lacks_{lack}", name=queue, types=types)
 
 
-async def _queues(store: InspectedStore) -> AsyncIterator[Finding]:
+async def _queues(store: Store) -> AsyncIterator[Finding]:
     paused = [queue for queue in await store.queues() if queue.paused and queue.waiting]
     for queue in paused:
         yield finding("queues", CheckStatus.CARE, "queue_paused", name=queue.name, n=queue.waiting)
@@ -367,7 +340,7 @@ def _is_like_a_job(task: Task) -> bool:
     return spec.exec_type is ExecType.JOB and not spec.managed_by.startswith("code:") and len(fields) > 5
 
 
-async def _tasks(store: InspectedStore) -> Finding:
+async def _tasks(store: Store) -> Finding:
     """Tasks that failed within a day and have not run well since, a completed one included; and those that cannot be planned."""
     since = Instant(await store.now() - _DAY)
     query = RunQuery(status=DEAD, since=since, page_size=_FAILURES_READ, cursor=from_the_top("-id"))
@@ -398,10 +371,10 @@ async def _tasks(store: InspectedStore) -> Finding:
     return finding("tasks", CheckStatus.ILL, "tasks_failing_least", **facts)
 
 
-async def _size(store: InspectedStore) -> Finding:
+async def _size(store: Store) -> Finding:
     counts = dict(await store.counts())
     # The table also holds tasks that were deleted, and Noonbell's own.
-    counts["tasks"] = (await store.tasks(TaskQuery(page_size=1))).total
+    counts["tasks"] = (await store.tasks(TaskQuery(page_size=1))).total or 0
     sizes = {name: f"{int(counts.get(name, 0)):,}" for name in ("tasks", "runs", "events")}
     return finding("size", CheckStatus.WELL, "size", **sizes)
 

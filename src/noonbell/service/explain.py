@@ -11,7 +11,6 @@ What a task that runs after others waits for, or why nothing followed, is found 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from noonbell.clock import SECOND, Instant, instant_of, slot_of
@@ -187,7 +186,7 @@ class Explain:
         after = newest.spec.after
         wait = None if after is None else await open_wait(self._store, task.id, after)
         if wait is not None:
-            return _following(wait)
+            return wait
         run = None if activity.last_run_id is None else await self._store.run(activity.last_run_id)
         if run is None or newest.schedule is not None:
             return None
@@ -256,7 +255,7 @@ class Explain:
         run = None if wait is None or wait.run_id is None else await self._store.run(wait.run_id)
         if run is not None:
             return await self._run(history, stretch, run, is_slot=False)
-        return None if wait is None or wait.run_id is not None else _following(wait)
+        return None if wait is None or wait.run_id is not None else wait
 
     # What was recorded
 
@@ -268,8 +267,7 @@ class Explain:
         if stretch.state is not State.ON and (named or stretch.schedule is None or stretch.is_chained):
             return off(history, stretch)
         if not named and stretch.schedule is None and stretch.spec.after is not None:
-            told = await nothing_yet(self._store, stretch.spec.after)
-            return SlotFinding(told.cause, told.key, facts=told.facts, more=told.more)
+            return await nothing_yet(self._store, stretch.spec.after)
         if not named:
             return no_slot(history, stretch, slot)
         if dropped:
@@ -445,38 +443,20 @@ def _moved_here(history: TaskHistory, at: int) -> int | None:
     return None
 
 
-def _following(wait: UpstreamFinding) -> SlotFinding:
-    blocking = wait.facts.get("blocking")
-    return SlotFinding(
-        wait.cause, wait.key, since=wait.since, facts=wait.facts, more=wait.more, blocking_run_id=blocking
-    )
-
-
-@dataclass(slots=True)
-class UpstreamFinding:
-    cause: str
-    key: str
-    since: Instant | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
-    more: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    run_id: RunId | None = None
-    """The run that the join has made: it says the rest."""
-
-
 async def names_of(store: Store, after: After) -> dict[int, str]:
     found = await store.tasks_by_id([TaskId(id_) for id_ in after.upstream_ids])
     names = {int(task.id): task.name for task in scope.held(found)}
     return {id_: names[id_] for id_ in after.upstream_ids if id_ in names}
 
 
-async def nothing_yet(store: Store, after: After) -> UpstreamFinding:
+async def nothing_yet(store: Store, after: After) -> SlotFinding:
     """A task without a schedule, and without anything that says more: what it runs after."""
     tasks = await store.tasks_by_id([TaskId(id_) for id_ in after.upstream_ids])
     gone = [task.name for task in scope.held(tasks) if task.deleted_at is not None]
     names = ", ".join((await names_of(store, after)).values())
     more = [("and_upstream_deleted", {"names": ", ".join(gone)})] if gone else []
     more += await ended_otherwise(store, after)
-    return UpstreamFinding("not_a_slot", "not_a_slot_after", facts={"names": names}, more=more)
+    return SlotFinding("not_a_slot", "not_a_slot_after", facts={"names": names}, more=more)
 
 
 async def ended_otherwise(store: Store, after: After, last: Run | None = None) -> list[tuple[str, dict[str, Any]]]:
@@ -494,32 +474,35 @@ async def ended_otherwise(store: Store, after: After, last: Run | None = None) -
     return told
 
 
-async def open_wait(store: Store, task_id: TaskId, after: After) -> UpstreamFinding | None:
+async def open_wait(store: Store, task_id: TaskId, after: After) -> SlotFinding | None:
     """What the newest open join of a task waits for."""
     (join, *_) = (await store.joins(task_id, limit=1)) or (None,)
     return None if join is None else _waiting(join, after, await names_of(store, after))
 
 
-async def at_slot(store: Store, task_id: TaskId, after: After, slot: Instant) -> UpstreamFinding | None:
-    """What became, or becomes, of a slot that upstreams have carried on; None where they have none."""
+async def at_slot(store: Store, task_id: TaskId, after: After, slot: Instant) -> SlotFinding | None:
+    """What became, or becomes, of a slot that upstreams have carried on; None where they have none. With `run_id`, the
+    run that the join has made: it says the rest.
+    """
     root = f"slot:{slot}"
     (join, *_) = (await store.joins(task_id, root, 1)) or (None,)
     names = await names_of(store, after)
     if join is not None and join.run_id is not None:
-        return UpstreamFinding("ran", "ran", run_id=RunId(join.run_id))
+        return SlotFinding("ran", "ran", run_id=RunId(join.run_id))
     if join is not None and join.state is JoinState.OPEN:
         return _waiting(join, after, names)
     if join is not None:
-        return UpstreamFinding("disabled", "upstream_disabled", facts={"slot": slot})
+        return SlotFinding("disabled", "upstream_disabled", facts={"slot": slot})
     return await _before_a_join(store, after, names, slot)
 
 
-def _waiting(join: Join, after: After, names: Mapping[int, str]) -> UpstreamFinding:
+def _waiting(join: Join, after: After, names: Mapping[int, str]) -> SlotFinding:
     left = policy.missing(after, join.arrivals)
     on = {each.task: each.on for each in after.tasks}
     facts = {"missing": _listed(names, left), "slot": join.scheduled_time, "until": join.due_at}
     is_slot = join.root.startswith("slot:")
-    found = UpstreamFinding("waiting", "waiting_upstream" if is_slot else "waiting_upstream_run", join.first_at, facts)
+    key = "waiting_upstream" if is_slot else "waiting_upstream_run"
+    found = SlotFinding("waiting", key, since=join.first_at, facts=facts)
     for id_, status in left.items():
         if status is not None:
             told = {"name": names.get(id_, id_), "slot": join.scheduled_time, "status": status, "on": on[id_]}
@@ -527,7 +510,7 @@ def _waiting(join: Join, after: After, names: Mapping[int, str]) -> UpstreamFind
     return found
 
 
-async def _before_a_join(store: Store, after: After, names: Mapping[int, str], slot: Instant) -> UpstreamFinding | None:
+async def _before_a_join(store: Store, after: After, names: Mapping[int, str], slot: Instant) -> SlotFinding | None:
     pending: list[int] = []
     for upstream in after.tasks:
         id_ = TaskId(int(upstream.task))
@@ -537,19 +520,18 @@ async def _before_a_join(store: Store, after: After, names: Mapping[int, str], s
         dropped = [] if run is not None else await store.dropped(id_, slot, slot)
         if dropped:
             facts = {"name": names.get(id_, id_), "slot": slot, "reason": dropped[0].reason}
-            return UpstreamFinding("upstream", "upstream_dropped", dropped[0].at, facts)
+            return SlotFinding("upstream", "upstream_dropped", since=dropped[0].at, facts=facts)
         if run is not None or await store.joins(id_, f"slot:{slot}", 1):
             pending.append(id_)
     if not pending:
         return None
-    return UpstreamFinding(
-        "waiting", "waiting_upstream_first", facts={"missing": _listed(names, pending), "slot": slot}
-    )
+    return SlotFinding("waiting", "waiting_upstream_first", facts={"missing": _listed(names, pending), "slot": slot})
 
 
-def _unmatched(upstream: Upstream, names: Mapping[int, str], run: Run, slot: Instant) -> UpstreamFinding:
-    facts = {"name": names.get(run.task_id, run.task_id), "slot": slot, "status": run.status, "on": upstream.on}
-    return UpstreamFinding("upstream", "upstream_unmatched", run.end_time, {**facts, "blocking": run.id})
+def _unmatched(upstream: Upstream, names: Mapping[int, str], run: Run, slot: Instant) -> SlotFinding:
+    name = names.get(run.task_id, run.task_id)
+    facts = {"name": name, "slot": slot, "status": run.status, "on": upstream.on, "blocking": run.id}
+    return SlotFinding("upstream", "upstream_unmatched", since=run.end_time, facts=facts, blocking_run_id=run.id)
 
 
 async def _run_at(store: Store, task_id: TaskId, slot: Instant) -> Run | None:

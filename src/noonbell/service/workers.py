@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Final, Protocol
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
@@ -20,9 +20,9 @@ from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import TokenScope
 from noonbell.model.call import CALL_TYPE, NAMED_TYPES
 from noonbell.model.failure_text import failure_text, said_by
-from noonbell.model.run import Assignment, Outcome, OutcomeKind, Run, RunId, RunStatus, idempotency_key_of
+from noonbell.model.run import Assignment, Outcome, OutcomeKind, RunId, RunStatus, idempotency_key_of
 from noonbell.model.target_kind import OWN_QUEUES
-from noonbell.model.task import Task, TaskId
+from noonbell.model.task import TaskId
 from noonbell.model.worker import (
     PART_OF,
     SERVE,
@@ -159,16 +159,8 @@ _FRESH: Final = 10.0
 _MOST_KNOWN: Final = 10_000
 
 
-class _Store(Protocol):
-    async def run(self, run_id: RunId) -> Run | None: ...
-
-    async def run_task(self, run_id: RunId) -> Task | None: ...
-
-    async def workers(self) -> list[WorkerInfo]: ...
-
-
 class WorkerBounds:
-    def __init__(self, store: _Store, monotonic: Callable[[], float] = read_monotonic) -> None:
+    def __init__(self, store: Store, monotonic: Callable[[], float] = read_monotonic) -> None:
         self._store, self._monotonic = store, monotonic
         self._known: dict[tuple[str, TokenScope], float] = {}
 
