@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import ipaddress
 import math
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from noonbell.clock import SECOND
+from noonbell.clock import SECOND, read_monotonic
 from noonbell.errors import AlreadyExists, InvalidArgument, NotFound, RateLimited, StoreUnavailable, Unauthorized
 from noonbell.fields import Moment, filled, list_of, meta, plain, read_into
 from noonbell.fields.kinds import unfit
@@ -32,6 +31,8 @@ _MOST_SECONDS: Final = 10 * 366 * 86_400
 _MOST_QUEUES: Final = 100
 _MOST_LABELS: Final = 20
 _TRIES: Final = 5
+_FREE_GUESSES: Final = 10
+"""Wrong tokens in a minute that cost their peer nothing."""
 _LOOKUPS: Final = 4
 """Unknown tokens that are looked up in the store at the same time: guesses leave its connections to others."""
 NOT_MINTED: Final = (
@@ -115,7 +116,7 @@ class Access:
         store: Store,
         sealer: Sealer | None = None,
         *,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = read_monotonic,
         calls_per_minute: int | None = None,
     ) -> None:
         """`sealer` signs the audit log; without a key it is not signed. Close it: the log may owe a line.
@@ -128,7 +129,7 @@ class Access:
         self._known: OrderedDict[str, tuple[float, Token]] = OrderedDict()
         self._by_id: dict[int, tuple[float, Token]] = {}
         self._lookups = asyncio.Semaphore(_LOOKUPS)
-        self._throttle = LoginThrottle(monotonic)
+        self._guesses = PeerLimit(_FREE_GUESSES, monotonic=monotonic)
         self._writer = AuditWriter(store, sealer.sign)
         self.audit_log = AuditLog(store, sealer)
 
@@ -216,18 +217,22 @@ class Access:
         elif self._monotonic() - at > _FRESH:
             token = await self._learn(hashed)
         if token is None or not token.is_good(await self._store.now() if token.expires_at else 0):
-            self._throttle.check(peer)
-            self._throttle.failed(peer)
+            self.check_peer(peer)
+            self.guessed(peer)
             raise Unauthorized("the token is unknown, revoked or expired")
         return token
 
     def check_peer(self, peer: str) -> None:
         """RateLimited for a peer that has guessed too often."""
-        self._throttle.check(peer)
+        if left := self._guesses.seconds_left(peer):
+            raise RateLimited(
+                f"too many wrong tokens from this address; try again in {left:.0f} s",
+                details={"retry_after": int(left) + 1},
+            )
 
     def guessed(self, peer: str) -> None:
         """A peer came with a token or password that is not valid."""
-        self._throttle.failed(peer)
+        self._guesses.note(peer)
 
     def count(self, token: Token) -> None:
         """A call with this token. RateLimited, if the token has called too often."""
@@ -316,34 +321,29 @@ def _scope_problems(
     return found
 
 
-class LoginThrottle:
-    """Slows down peers that come with wrong tokens: after a few they wait. An IPv6 peer is its /64."""
+MOST_PEERS: Final = 10_000
+"""Remembered at once; when there are more, those who have been quiet for longest are forgotten."""
 
-    FREE: Final = 10
-    """Wrong tokens that cost nothing, in every `PER` seconds."""
-    PER: Final = 60.0
-    MOST: Final = 10_000
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
-        self._failures: OrderedDict[str, tuple[float, int]] = OrderedDict()
+class PeerLimit:
+    """Counts what peers do wrong: after `most` times in `seconds`, they wait. An IPv6 peer is its /64."""
 
-    def check(self, peer: str) -> None:
-        since, count = self._failures.get(group_of(peer), (0.0, 0))
-        left = since + self.PER - self._monotonic()
-        if count >= self.FREE and left > 0:
-            raise RateLimited(
-                f"too many wrong tokens from this address; try again in {left:.0f} s",
-                details={"retry_after": int(left) + 1},
-            )
+    def __init__(self, most: int, seconds: float = 60.0, monotonic: Callable[[], float] = read_monotonic) -> None:
+        self._most, self._seconds, self._monotonic = most, seconds, monotonic
+        self._seen: dict[str, tuple[float, int]] = {}
 
-    def failed(self, peer: str) -> None:
-        group = group_of(peer)
-        since, count = self._failures.pop(group, (0.0, 0))
-        now = self._monotonic()
-        self._failures[group] = (now, 1) if now - since > self.PER else (since, count + 1)
-        while len(self._failures) > self.MOST:
-            self._failures.popitem(last=False)
+    def seconds_left(self, peer: str) -> float:
+        """How long a peer has to wait that has done wrong too often; 0 for any other."""
+        since, count = self._seen.get(group_of(peer), (0.0, 0))
+        return max(0.0, since + self._seconds - self._monotonic()) if count >= self._most else 0.0
+
+    def note(self, peer: str) -> None:
+        """The peer has done wrong once more."""
+        now, group = self._monotonic(), group_of(peer)
+        since, count = self._seen.pop(group, (now, 0))
+        self._seen[group] = (now, 1) if now - since >= self._seconds else (since, count + 1)
+        while len(self._seen) > MOST_PEERS:
+            del self._seen[next(iter(self._seen))]
 
 
 def shown(token: Token) -> dict[str, Any]:
@@ -360,7 +360,7 @@ _MOST_COUNTED: Final = 10_000
 class CallRate:
     """A bucket for each token: it holds `per_minute` calls, and fills up evenly in a minute. This process counts alone."""
 
-    def __init__(self, per_minute: int | None, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, per_minute: int | None, monotonic: Callable[[], float] = read_monotonic) -> None:
         """None: any number."""
         self._per_minute, self._monotonic = per_minute, monotonic
         self._left: dict[int, tuple[float, float]] = {}

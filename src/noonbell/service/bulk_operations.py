@@ -15,7 +15,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
@@ -448,27 +448,28 @@ class BulkStep:
 async def change_tasks(services: Services, act: str, tasks: Sequence[Task], *, by: str | None = None) -> BulkStep:
     """Enable, disable or trigger these."""
     if act in ("enable", "disable"):
-        return await _turn(services, TaskStatus.ENABLED if act == "enable" else TaskStatus.DISABLED, tasks, by)
+        whys = await _turn(services, TaskStatus.ENABLED if act == "enable" else TaskStatus.DISABLED, tasks, by)
+    else:
+        whys = [await _trigger(services, task) for task in tasks]
+    return _step(_listed_tasks(tasks), whys)
+
+
+def _step(items: Iterable[tuple[int, str]], whys: Iterable[str]) -> BulkStep:
+    """`whys`: why each was left as it was; empty where it was changed."""
     step = BulkStep()
-    for task in tasks:
-        if why := await _trigger(services, task):
-            step.left.append(Left(task.id, task.name, why))
+    for (id_, name), why in zip(items, whys, strict=True):
+        if why:
+            step.left.append(Left(id_, name, why))
         else:
-            step.done.append((task.id, task.name))
+            step.done.append((id_, name))
     return step
 
 
-async def _turn(services: Services, status: TaskStatus, tasks: Sequence[Task], by: str | None) -> BulkStep:
+async def _turn(services: Services, status: TaskStatus, tasks: Sequence[Task], by: str | None) -> list[str]:
     ids = [task.id for task in tasks if task.status not in (status, TaskStatus.ERROR)]
     changed = {task.id for task in await services.tasks.set_status(ids, status, by=by)}
-    step = BulkStep()
-    for task in tasks:
-        if task.id in changed:
-            step.done.append((task.id, task.name))
-        else:
-            why = "already" if task.status is status else "error" if task.status is TaskStatus.ERROR else "gone"
-            step.left.append(Left(task.id, task.name, why))
-    return step
+    known = {status: "already", TaskStatus.ERROR: "error"}
+    return ["" if task.id in changed else known.get(task.status, "gone") for task in tasks]
 
 
 async def _trigger(services: Services, task: Task) -> str:
@@ -493,14 +494,8 @@ def statuses_of(act: str, query: RunQuery) -> tuple[RunStatus, ...]:
 
 
 async def change_runs(services: Services, act: str, runs: Sequence[Run], *, by: str | None = None) -> BulkStep:
-    step = BulkStep()
     whys = await (_cancel(services, runs, by) if act == "cancel" else _retry(services, runs, once=act == "redrive"))
-    for run, why in zip(runs, whys, strict=True):
-        if why:
-            step.left.append(Left(run.id, run.task_name, why))
-        else:
-            step.done.append((run.id, run.task_name))
-    return step
+    return _step(((run.id, run.task_name) for run in runs), whys)
 
 
 async def _cancel(services: Services, runs: Sequence[Run], by: str | None) -> list[str]:

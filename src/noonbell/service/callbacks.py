@@ -6,14 +6,13 @@ forged ones must fill neither a table nor a log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Final, NoReturn, TypeAlias
 
 import msgspec
 
-from noonbell.clock import read_monotonic
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.callback import CallbackMessage, CallbackStatus, receive
 from noonbell.errors import Forbidden, InvalidState, NotFound, RateLimited
@@ -23,12 +22,14 @@ from noonbell.model.request import CallbackSubject, IncomingCallback
 from noonbell.model.run import FINAL, FinalStatus, RunId, RunStatus, final_status
 from noonbell.model.task import TaskId
 from noonbell.ports import Store, Wakeup
-from noonbell.service.access import group_of
+from noonbell.service.access import PeerLimit
 from noonbell.service.task_fields import Proof, Rules
 
 LONGEST_MESSAGE: Final = 10_000
 """A longer one is cut: a result must not be lost over it."""
 
+_FREE_UNKNOWN: Final = 60
+"""Forged callbacks of a peer in a minute that are answered as what they are; the rest get RATE_LIMITED."""
 _NO_RUN: Final = "there is no run for this callback"
 
 
@@ -89,7 +90,7 @@ class CallbackSource:
 class Callbacks:
     def __init__(self, store: Store, wakeup: Wakeup, rules: Rules, tasks: TaskCache) -> None:
         self._store, self._wakeup, self._rules, self._tasks = store, wakeup, rules, tasks
-        self._unknown = UnknownCallbacks()
+        self._unknown = PeerLimit(_FREE_UNKNOWN)
 
     async def knows(self, token: str) -> bool:
         """Whether the token was given to a run: asked before the body of a callback is read."""
@@ -123,7 +124,7 @@ class Callbacks:
 
     def _incoming(self, source: CallbackSource, **names: Any) -> IncomingCallback:
         """`names` the run. One that finds none is not kept where its sender has sent too many of those."""
-        keep = not self._unknown.is_over_limit(source.peer)
+        keep = not self._unknown.seconds_left(source.peer)
         return IncomingCallback(headers=source.headers, body=source.body, keep_unknown=keep, **names)
 
     async def _receive(self, came: IncomingCallback, message: CallbackMessage, source: CallbackSource) -> Received:
@@ -187,28 +188,3 @@ def _answer(received: Received) -> CallbackAnswer:
     if recorded.status == "IGNORED" and subject.status not in FINAL:
         raise InvalidState(f"the callback was recorded and ignored: {recorded.reason}")
     return CallbackAnswer(subject.run_id, final_status(subject.status))
-
-
-MOST_PEERS: Final = 10_000
-"""Remembered at once; when there are more, those who have been quiet for longest are forgotten."""
-
-
-class UnknownCallbacks:
-    def __init__(self, most: int = 60, seconds: float = 60.0, monotonic: Callable[[], float] = read_monotonic) -> None:
-        """`most` forged callbacks in `seconds` are answered as what they are; the rest of them with RATE_LIMITED."""
-        self._most, self._seconds, self._monotonic = most, seconds, monotonic
-        self._seen: dict[str, tuple[float, int]] = {}
-
-    def is_over_limit(self, peer: str) -> bool:
-        """Whether the peer has sent too many of them lately. A good callback of the same peer is heard all the same."""
-        since, count = self._seen.get(group_of(peer), (0.0, 0))
-        return count >= self._most and self._monotonic() - since < self._seconds
-
-    def note(self, peer: str) -> None:
-        now = self._monotonic()
-        group = group_of(peer)
-        since, count = self._seen.pop(group, (now, 0))
-        fresh = now - since >= self._seconds
-        self._seen[group] = (now, 1) if fresh else (since, count + 1)
-        while len(self._seen) > MOST_PEERS:
-            del self._seen[next(iter(self._seen))]

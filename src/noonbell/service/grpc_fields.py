@@ -15,12 +15,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from noonbell.errors import Sentence
 from noonbell.fields.problems import ReadContext
 from noonbell.model.grpc_call import GrpcCall, GrpcTls
 from noonbell.sealing import is_sealed
 from noonbell.service.secrets import MASK
-from noonbell.service.target_fields import LONGEST_VALUE
+from noonbell.service.target_fields import value_problem
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import MethodDescriptor
@@ -119,12 +118,8 @@ def _metadata_problem(name: Any, value: Any) -> str | None:
         return "is not a metadata name; expected lowercase letters, digits, _ . and -"
     if name in _OWNED or name.startswith("grpc-"):
         return "is set by the client that sends the call; leave it out"
-    if not isinstance(value, str) or len(value) > LONGEST_VALUE:
-        return Sentence("has a value that is not a text of at most {most} characters", most=LONGEST_VALUE)
-    if value == MASK:
-        return "has the mask shown in place of secrets as its value; expected the value itself"
-    if is_sealed(value):
-        return "is encrypted, and no key in secrets.key_file decrypts it; expected the value itself"
+    if problem := value_problem(value):
+        return problem
     if name.endswith(BINARY):
         return None if decoded(value) is not None else "has a value that is not base64, as names that end in -bin have"
     return (

@@ -153,15 +153,7 @@ def _check_env(env: Mapping[str, Any], at: ReadContext) -> None:
             at.wrong(name, "is set for each run; leave it out")
         elif name.lower() in seen:
             at.wrong(name, "is listed twice; names must differ in more than case")
-        elif not isinstance(value, str) or len(value) > LONGEST_VARIABLE:
-            at.wrong(
-                name, Sentence("has a value that is not a text of at most {most} characters", most=LONGEST_VARIABLE)
-            )
-        elif value == MASK:
-            at.wrong(name, "has the mask shown in place of secrets as its value; expected the value itself")
-        elif is_sealed(value):
-            at.wrong(name, "is encrypted, and no key in secrets.key_file decrypts it; expected the value itself")
-        elif (problem := unfit(value, lines=True)) is not None:
+        elif problem := value_problem(value, LONGEST_VARIABLE) or unfit(value, lines=True):
             at.wrong(name, problem)
         seen.add(name.lower())
 
@@ -226,13 +218,20 @@ def _header_problem(name: Any, value: Any, seen: set[str], *, is_http: bool) -> 
     if name.lower() in seen:
         return "is listed twice; names of headers are case-insensitive"
     seen.add(name.lower())
-    if not isinstance(value, str) or len(value) > LONGEST_VALUE:
-        return Sentence("has a value that is not a text of at most {most} characters", most=LONGEST_VALUE)
+    if problem := value_problem(value):
+        return problem
+    return unfit(value.replace("\t", " "))
+
+
+def value_problem(value: Any, most: int = LONGEST_VALUE) -> str | None:
+    """What is wrong with the value of a header, of metadata or of a variable, any of which may be a secret."""
+    if not isinstance(value, str) or len(value) > most:
+        return Sentence("has a value that is not a text of at most {most} characters", most=most)
     if value == MASK:
         return "has the mask shown in place of secrets as its value; expected the value itself"
     if is_sealed(value):
         return "is encrypted, and no key in secrets.key_file decrypts it; expected the value itself"
-    return unfit(value.replace("\t", " "))
+    return None
 
 
 def check_message(kind: TargetKind, values: Mapping[str, Any], at: ReadContext, check_template: CheckTemplate) -> None:

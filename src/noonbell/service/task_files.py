@@ -375,11 +375,11 @@ async def reconcile(
     standing = await services.store.tasks_named(names)
     missing = [fields for fields in declared if fields["name"] not in standing]
     created = set() if dry_run else await _create_together(services, owner, missing, by=by)
+    seen = versions or {}
     ones = {
-        name: _One(services, owner, _new(fields, owner), by, adopt, standing.get(name), dry_run=dry_run, seen=seen)
+        name: _One(services, owner, _new(fields, owner), by, adopt, standing.get(name), dry_run, seen.get(name))
         for fields in declared
         if (name := str(fields["name"])) not in created
-        for seen in [(versions or {}).get(name)]
     }
     known = {name: one for name, one in ones.items() if name in standing}
     settled = {} if dry_run else await _change_together(services, known, by=by, path=path)
@@ -462,36 +462,26 @@ def _new(fields: Mapping[str, Any], owner: str) -> dict[str, Any]:
     return {**fields, "managed_by": owner}
 
 
+@dataclass(frozen=True, slots=True)
 class _One:
     """One declaration on its way into the store."""
 
-    def __init__(
-        self,
-        services: Services,
-        owner: str,
-        fields: dict[str, Any],
-        by: str,
-        adopt: bool | Collection[str],
-        known: Task | None,
-        *,
-        dry_run: bool,
-        seen: int | None = None,
-    ) -> None:
-        """`known`: the task as it was found, if it was; `seen`: the version that the caller has seen."""
-        self._services = services
-        self._owner = owner
-        self._fields = fields
-        self._by = by
-        self._adopt = adopt
-        self._known = known
-        self._dry_run = dry_run
-        self._seen = seen
+    services: Services
+    owner: str
+    fields: dict[str, Any]
+    by: str
+    adopt: bool | Collection[str]
+    known: Task | None
+    """The task as it was found, if it was."""
+    dry_run: bool
+    seen: int | None
+    """The version that the caller has seen."""
 
     async def settle(self) -> str:
         """`created`, `changed` or `unchanged`; raises _Foreign. Another node may do the same meanwhile."""
         for left in reversed(range(_TRIES)):
             is_first = left == _TRIES - 1
-            task = self._known if is_first else await self._services.store.task_named(self._fields["name"])
+            task = self.known if is_first else await self.services.store.task_named(self.fields["name"])
             try:
                 return await (self._create() if task is None else self._change(task))
             except NotFound:
@@ -503,32 +493,32 @@ class _One:
         raise NotFound("there is no such task")  # pragma: no cover - the last try raises
 
     async def _create(self) -> str:
-        if not self._dry_run:
-            await self._services.tasks.create(self._fields, by=self._by)
+        if not self.dry_run:
+            await self.services.tasks.create(self.fields, by=self.by)
         return "created"
 
     async def _change(self, task: Task) -> str:
         wanted = await self._wanted(task)
         if wanted is None:
             return "unchanged"
-        if self._dry_run:
+        if self.dry_run:
             return "changed"
-        changed = await self._services.tasks.change(
-            task.id, wanted.given, partial=False, by=self._by, inspect=wanted.inspect
+        changed = await self.services.tasks.change(
+            task.id, wanted.given, partial=False, by=self.by, inspect=wanted.inspect
         )
         return "unchanged" if changed.version == task.version else "changed"
 
     async def wanted(self) -> Replacement | None:
         """What makes the task as it was found like the declaration; None: it is. Raises as `settle`."""
-        return None if self._known is None else await self._wanted(self._known)
+        return None if self.known is None else await self._wanted(self.known)
 
     def is_as_known(self, task: Task) -> bool:
-        return self._known is not None and task.version == self._known.version
+        return self.known is not None and task.version == self.known.version
 
     async def _wanted(self, task: Task) -> Replacement | None:
         self._refuse(task)
-        fields = {**self._fields, **await self._status(task)}
-        draft = await self._services.tasks.draft_of_change(task, fields)
+        fields = {**self.fields, **await self._status(task)}
+        draft = await self.services.tasks.draft_of_change(task, fields)
         is_same = draft.spec == task.spec and draft.status in (None, task.status)
         return None if is_same else Replacement(task.id, fields, self._refuse)
 
@@ -537,21 +527,21 @@ class _One:
         if not scope.held([task]):
             raise Forbidden(f"task {task.name!r} is outside the scope of this token: {scope.current()}")
         owner = task.spec.managed_by
-        if owner != self._owner and (owner == SYSTEM or not self._may_adopt(owner)):
+        if owner != self.owner and (owner == SYSTEM or not self._may_adopt(owner)):
             raise _Foreign(owner)
-        if self._seen is not None and task.version != self._seen:
+        if self.seen is not None and task.version != self.seen:
             raise VersionConflict(
-                f"{task.name} is at version {task.version}, not {self._seen}; someone else changed it first; read it"
+                f"{task.name} is at version {task.version}, not {self.seen}; someone else changed it first; read it"
                 " again",
                 details={"name": task.name, "version": task.version},
             )
 
     def _may_adopt(self, owner: str) -> bool:
-        return self._adopt if isinstance(self._adopt, bool) else owner in self._adopt
+        return self.adopt if isinstance(self.adopt, bool) else owner in self.adopt
 
     async def _status(self, task: Task) -> dict[str, Any]:
         """What becomes of the status, and of an operator's wish to skip slots, which is no part of a declaration."""
-        asked = self._fields.get("status")
+        asked = self.fields.get("status")
         kept: dict[str, Any] = {"skip_next": None, "status": asked}
         ends = task.pause is not None and task.pause.until is not None
         if asked == TaskStatus.ENABLED and (ends or task.status in (TaskStatus.COMPLETED, TaskStatus.ERROR)):
@@ -564,20 +554,11 @@ class _One:
         """Whether an earlier declaration switched it off, and no person: the one that says nothing switches it on."""
         who: str | None = None
         before: TaskStatus | None = None
-        for version in await self._services.store.task_versions(task.id):
+        for version in await self.services.store.task_versions(task.id):
             if version.status is TaskStatus.DISABLED and before is not TaskStatus.DISABLED:
                 who = version.changed_by
             before = version.status
-        return who == self._owner
-
-
-async def _delete_together(services: Services, gone: Sequence[Task], *, by: str) -> None:
-    try:
-        await services.tasks.delete_many([{"id": task.id} for task in gone], by=by)
-    except NotFound:
-        for task in gone:
-            with contextlib.suppress(NotFound):  # another node was quicker
-                await services.tasks.delete(task.id, by=by)
+        return who == self.owner
 
 
 async def _undeclared(services: Services, owner: str, names: Collection[str]) -> list[Task]:
@@ -587,7 +568,13 @@ async def _undeclared(services: Services, owner: str, names: Collection[str]) ->
 
 async def _delete(services: Services, gone: Sequence[Task], *, by: str) -> None:
     for start in range(0, len(gone), tasks.MOST_TASKS):
-        await _delete_together(services, gone[start : start + tasks.MOST_TASKS], by=by)
+        part = gone[start : start + tasks.MOST_TASKS]
+        try:
+            await services.tasks.delete_many([{"id": task.id} for task in part], by=by)
+        except NotFound:
+            for task in part:
+                with contextlib.suppress(NotFound):  # another node was quicker
+                    await services.tasks.delete(task.id, by=by)
 
 
 async def _prune(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noonbell.service.access import LoginThrottle, group_of
+from noonbell.service.access import MOST_PEERS, PeerLimit, group_of
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_a_peer_is_counted_by_its_address_and_in_ipv6_by_its_network(peer, group
 
 
 def test_the_peers_that_are_remembered_are_bounded():
-    doubt = LoginThrottle(lambda: 0.0)
-    for number in range(LoginThrottle.MOST + 500):
-        doubt.failed(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
-    assert len(doubt._failures) == LoginThrottle.MOST
+    counted = PeerLimit(10, monotonic=lambda: 0.0)
+    for number in range(MOST_PEERS + 500):
+        counted.note(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
+    assert len(counted._seen) == MOST_PEERS
