@@ -49,11 +49,12 @@ def both(first: str, second: str) -> Sentence:
 
 
 class NoonbellError(Exception):
-    """The root. `message` is one line for people: what is wrong, which value, what to do."""
+    """The root. `message` is one line for people: what is wrong, which value, what to do; with facts, a Sentence's template."""
 
     code: ClassVar[str] = "INTERNAL"
 
-    def __init__(self, message: str, *, details: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, message: str, /, *, details: Mapping[str, Any] | None = None, **facts: Any) -> None:
+        message = Sentence(message, **facts) if facts else message
         super().__init__(str(message))
         self.message = str(message)
         self.sentence = message

@@ -16,7 +16,7 @@ from yarl import URL
 
 from noonbell.alerts import apprise, dingtalk, email, feishu, slack, teams, telegram, webhook, wecom
 from noonbell.alerts.channel_kind import AlertSender, ChannelKind, Undeliverable
-from noonbell.errors import InvalidState, Sentence
+from noonbell.errors import InvalidState
 from noonbell.fields import filled, meta, plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.alert import Channel
@@ -111,11 +111,11 @@ def _check_kind(kind: ChannelKind, channel: Channel, at: ReadContext) -> None:
     for name in OF_SOME_KINDS:
         if name not in kind.fields and getattr(channel, name):
             others = ", ".join(each.name for each in KINDS.values() if name in each.fields)
-            at.wrong(name, Sentence("is for channels of kind {others}; {kind} has none", others=others, kind=kind.name))
+            at.wrong(name, "is for channels of kind {others}; {kind} has none", others=others, kind=kind.name)
     owner = next((each for each in KINDS.values() if each is not kind and each.owns(channel.url)), None)
     if owner is not None:
         template = "is an address for channels of kind {kind}; expected kind {kind}, or another address"
-        at.wrong("url", Sentence(template, kind=owner.name))
+        at.wrong("url", template, kind=owner.name)
     else:
         kind.check(channel, at)
 

@@ -27,7 +27,6 @@ from noonbell.alerts.posting import (
     maker,
     refused,
 )
-from noonbell.errors import Sentence
 from noonbell.fields.problems import ReadContext
 from noonbell.masking import origin_alone
 from noonbell.model.alert import Channel
@@ -114,7 +113,7 @@ def check_address(expected: str, is_right: Callable[[URL], bool]) -> Callable[[C
 
     def check(channel: Channel, at: ReadContext) -> None:
         if not is_web_address(channel.url) or not is_right(URL(channel.url)):
-            at.wrong("url", Sentence("is missing or wrong; expected {url}", url=expected))
+            at.wrong("url", "is missing or wrong; expected {url}", url=expected)
 
     return check
 

@@ -25,7 +25,6 @@ from urllib.parse import unquote, urlsplit
 from noonbell.alerts.channel_kind import AlertSender, ChannelKind, Undeliverable
 from noonbell.alerts.chat import link_of, title_of
 from noonbell.clock import SECOND, Clock, SystemClock
-from noonbell.errors import Sentence
 from noonbell.fields.problems import ReadContext
 from noonbell.masking import mask_credentials
 from noonbell.model.alert import Channel
@@ -175,7 +174,7 @@ def check(channel: Channel, at: ReadContext) -> None:
         at.wrong("to", "is missing; expected e-mail addresses")
     for address in channel.to:
         if _ADDRESS.fullmatch(address) is None:
-            at.wrong("to", Sentence("has {value}; expected e-mail addresses", value=repr(address[:60])))
+            at.wrong("to", "has {value}; expected e-mail addresses", value=repr(address[:60]))
 
 
 def _is_mail_server(url: str) -> bool:

@@ -12,7 +12,7 @@ from noonbell.alerts.channel_kind import Undeliverable
 from noonbell.alerts.channels import ChannelSender, ShownChannel, channel_json, read_channel
 from noonbell.alerts.wording import in_language
 from noonbell.clock import SECOND, rfc3339
-from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound, Sentence, SettingsError
+from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound, SettingsError
 from noonbell.fields import Moment, filled, list_of, meta, plain, read, read_into, shortened
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.alert import (
@@ -194,11 +194,11 @@ def read_rule(given: Mapping[str, Any]) -> Rule:
         at.expected("kind", None, f"one of {', '.join(RuleKind)}")
     elif asked.after_seconds is not None and asked.kind not in AFTER_SECONDS:
         template = "is for {kinds}; an alert of kind {kind} is raised at once"
-        at.wrong("after_seconds", Sentence(template, kinds=", ".join(AFTER_SECONDS), kind=asked.kind))
+        at.wrong("after_seconds", template, kinds=", ".join(AFTER_SECONDS), kind=asked.kind)
     patterns = sum(is_pattern(each) for each in asked.tasks)
     if patterns > MOST_PATTERNS:
         template = "has {count} patterns; expected at most {most} texts with *, ? or [ in them, and at most {all} names and patterns in all"
-        at.wrong("tasks", Sentence(template, count=patterns, most=MOST_PATTERNS, all=f"{MOST_NAMES:,}"))
+        at.wrong("tasks", template, count=patterns, most=MOST_PATTERNS, all=f"{MOST_NAMES:,}")
     at.problems.finish()
     return filled(Rule, asked)
 
@@ -279,22 +279,18 @@ class Alerts:
         kept = await self._store.acknowledge_alert(asked.rule, asked.subject, by=by, note=asked.note.strip())
         if kept is None:
             raise NotFound(
-                Sentence(
-                    "there is no open alert of rule {rule} about {subject}",
-                    rule=repr(asked.rule),
-                    subject=repr(asked.subject),
-                )
+                "there is no open alert of rule {rule} about {subject}",
+                rule=repr(asked.rule),
+                subject=repr(asked.subject),
             )
 
     async def withdraw_acknowledgement(self, given: Mapping[str, Any]) -> None:
         asked = read(AlertKey, given)
         if not await self._store.withdraw_acknowledgement(asked.rule, asked.subject):
             raise NotFound(
-                Sentence(
-                    "the alert of rule {rule} about {subject} is not acknowledged",
-                    rule=repr(asked.rule),
-                    subject=repr(asked.subject),
-                )
+                "the alert of rule {rule} about {subject} is not acknowledged",
+                rule=repr(asked.rule),
+                subject=repr(asked.subject),
             )
 
     # Mutes
@@ -310,9 +306,9 @@ class Alerts:
         if "until" in given and not at.problems.found and not now < asked.until <= now + round(MONTH * SECOND):
             at.wrong("until", "is not within the next 30 days; expected a time in the future")
         if asked.rule is not None and all(rule.name != asked.rule for rule in await self._store.alert_rules()):
-            at.wrong("rule", Sentence("is {value}; there is no such rule", value=repr(asked.rule)))
+            at.wrong("rule", "is {value}; there is no such rule", value=repr(asked.rule))
         if len(await self._store.alert_mutes()) >= MOST_MUTES:
-            raise InvalidState(Sentence("there are already {most} mutes, the maximum; end one first", most=MOST_MUTES))
+            raise InvalidState("there are already {most} mutes, the maximum; end one first", most=MOST_MUTES)
         at.problems.finish()
         return plain(await self._store.add_alert_mute(filled(Mute, asked, by=by)))
 
@@ -320,7 +316,7 @@ class Alerts:
         """By its id, as a path names it."""
         is_id = id_.isdecimal() and len(id_) <= 17
         if not is_id or not await self._store.remove_alert_mute(int(id_)):
-            raise NotFound(Sentence("there is no mute {mute}", mute=repr(id_[:20])))
+            raise NotFound("there is no mute {mute}", mute=repr(id_[:20]))
 
     # Rules
 
@@ -335,15 +331,13 @@ class Alerts:
         known = await self._store.alert_rules()
         if any(each.name == rule.name for each in known):
             raise AlreadyExists(
-                Sentence("a rule named {name} already exists", name=repr(rule.name)), details={"name": "is taken"}
+                "a rule named {name} already exists", name=repr(rule.name), details={"name": "is taken"}
             )
         if len(known) >= MOST_RULES:
             raise InvalidState(
-                Sentence(
-                    "there are {count} rules, the maximum is {most}; put more tasks into one",
-                    count=len(known),
-                    most=MOST_RULES,
-                )
+                "there are {count} rules, the maximum is {most}; put more tasks into one",
+                count=len(known),
+                most=MOST_RULES,
             )
         await self._check_channels(rule)
         return plain(await self._store.put_alert_rule(rule))
@@ -373,7 +367,7 @@ class Alerts:
         for rule in await self._store.alert_rules():
             if rule.name == name:
                 return rule
-        raise NotFound(Sentence("there is no rule {name}", name=repr(name)))
+        raise NotFound("there is no rule {name}", name=repr(name))
 
     # Channels
 
@@ -388,15 +382,13 @@ class Alerts:
         known = await self._store.alert_channels()
         if any(each.name == channel.name for each in known):
             raise AlreadyExists(
-                Sentence("a channel named {name} already exists", name=repr(channel.name)), details={"name": "is taken"}
+                "a channel named {name} already exists", name=repr(channel.name), details={"name": "is taken"}
             )
         if len(known) >= MOST_CHANNELS:
             raise InvalidState(
-                Sentence(
-                    "there are {count} channels, the maximum is {most}; delete one first",
-                    count=len(known),
-                    most=MOST_CHANNELS,
-                )
+                "there are {count} channels, the maximum is {most}; delete one first",
+                count=len(known),
+                most=MOST_CHANNELS,
             )
         return await self._put(channel)
 
@@ -485,9 +477,7 @@ class Alerts:
 
 def _check_ours(there: Rule | Channel) -> None:
     if there.managed_by == SETTINGS:
-        raise InvalidState(
-            Sentence("{name} is declared in the settings; change it there, under `alerts`", name=repr(there.name))
-        )
+        raise InvalidState("{name} is declared in the settings; change it there, under `alerts`", name=repr(there.name))
 
 
 def _check_free(what: str, names: list[str], known: Mapping[str, str]) -> None:

@@ -17,7 +17,6 @@ from yarl import URL
 from noonbell.alerts import chat
 from noonbell.alerts.channel_kind import ChannelKind, Undeliverable
 from noonbell.alerts.posting import Answer, is_success, is_web_address, maker, refused
-from noonbell.errors import Sentence
 from noonbell.fields.problems import ReadContext
 from noonbell.masking import origin_alone
 from noonbell.model.alert import Channel
@@ -65,7 +64,7 @@ def check(channel: Channel, at: ReadContext) -> None:
     for chat_id in channel.to:
         if _CHAT.fullmatch(chat_id) is None:
             template = "has {value}; expected an id of a chat, such as -1001234567890, or @channel"
-            at.wrong("to", Sentence(template, value=repr(chat_id[:40])))
+            at.wrong("to", template, value=repr(chat_id[:40]))
 
 
 DEFAULT_URL: Final = "https://api.telegram.org"

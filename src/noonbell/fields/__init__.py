@@ -134,7 +134,7 @@ class TaggedKind(FieldKind):
         if not isinstance(word, str) or word not in self.of:
             what = Sentence("one of {words}", words=", ".join(self.of))
             template = "is missing; expected {what}" if word is None else "is {value}; expected {what}"
-            inner.wrong(self.tag, Sentence(template, value=shown(word), what=what))
+            inner.wrong(self.tag, template, value=shown(word), what=what)
             return first.sample_struct()
         return read_into(self.of[word], {each: given for each, given in value.items() if each != self.tag}, inner)
 
@@ -356,7 +356,7 @@ def read_into(struct: type[S], given: Mapping[str, Any], at: ReadContext, *, bes
     for name, each in table(struct).items():
         if each.is_required and each.attribute not in values:
             what = each.extra.get("missing") or each.kind.what
-            at.wrong(name, Sentence("is missing; expected {what}", what=what))
+            at.wrong(name, "is missing; expected {what}", what=what)
             values[each.attribute] = each.kind.sample()
     return struct(**values)
 
@@ -399,7 +399,7 @@ def _refuse_unknown(struct: type[msgspec.Struct], given: Mapping[str, Any], know
             *get_close_matches(text, known, 1),
         ]
         template = "is not a field of {noun}; did you mean {near}?" if near else "is not a field of {noun}"
-        at.wrong(text, Sentence(template, noun=what, near=near[0] if near else ""))
+        at.wrong(text, template, noun=what, near=near[0] if near else "")
 
 
 def from_query(struct: type[msgspec.Struct], items: Iterable[tuple[str, str]]) -> dict[str, Any]:

@@ -362,7 +362,7 @@ class MapKind(FieldKind):
             if at.problems.are_enough:
                 break
             if not isinstance(key, str) or not 1 <= len(key) <= 255 or unfit(key) is not None:
-                at.wrong(name, Sentence("has the name {value}; expected 1 to 255 characters", value=ascii(key)[:60]))
+                at.wrong(name, "has the name {value}; expected 1 to 255 characters", value=ascii(key)[:60])
             else:
                 found[key] = self.of.read(each, inner, key)
         return found

@@ -65,15 +65,16 @@ class ReadContext:
     def name_of(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
 
-    def wrong(self, name: str, problem: str) -> None:
-        self.problems.add(self.name_of(name), problem)
+    def wrong(self, name: str, problem: str, /, **facts: Any) -> None:
+        """With facts, `problem` is the template of a Sentence."""
+        self.problems.add(self.name_of(name), Sentence(problem, **facts) if facts else problem)
 
     def expected(self, name: str, value: Any, what: str) -> None:
         """The usual complaint: which value it is, unless that may be a secret, and what would be right."""
         if is_named_for_a_secret(name) or name in _MAY_HOLD_SECRETS:
-            self.wrong(name, Sentence("is wrong; expected {what}", what=what))
+            self.wrong(name, "is wrong; expected {what}", what=what)
         else:
-            self.wrong(name, Sentence("is {value}; expected {what}", value=mask_addresses(shown(value)), what=what))
+            self.wrong(name, "is {value}; expected {what}", value=mask_addresses(shown(value)), what=what)
 
 
 def shown(value: object) -> str:

@@ -25,7 +25,7 @@ from noonbell.clock import read_monotonic
 from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.publish import topics_of
-from noonbell.errors import ConcurrencyLimit, InvalidState, NoonbellError, NotFound, Sentence, StoreUnavailable
+from noonbell.errors import ConcurrencyLimit, InvalidState, NoonbellError, NotFound, StoreUnavailable
 from noonbell.fields import list_of, meta, plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.bulk import (
@@ -183,9 +183,9 @@ class Bulk:
         """Start another operation, which turns back every task that this one has enabled or disabled."""
         operation = await self.get(operation_id)
         if operation.kind not in OPPOSITES:
-            raise InvalidState(Sentence("a bulk operation {kind} cannot be undone", kind=operation.kind))
+            raise InvalidState("a bulk operation {kind} cannot be undone", kind=operation.kind)
         if operation.status is BulkStatus.RUNNING:
-            raise InvalidState(Sentence("bulk operation {id} is running; cancel it first", id=operation_id))
+            raise InvalidState("bulk operation {id} is running; cancel it first", id=operation_id)
         new = NewBulk(kind=OPPOSITES[operation.kind], undo_of=operation_id, total=operation.done, by=by)
         return await self._start(new)
 

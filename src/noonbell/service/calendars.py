@@ -25,7 +25,7 @@ import msgspec
 from noonbell.clock import SECOND, Instant, instant_of, slot_of
 from noonbell.engine import failpoint
 from noonbell.engine.loop_runner import TimedLoop
-from noonbell.errors import InvalidArgument, InvalidId, InvalidState, NoonbellError, NotFound, ScheduleError, Sentence
+from noonbell.errors import InvalidArgument, InvalidId, InvalidState, NoonbellError, NotFound, ScheduleError
 from noonbell.fields import FROM_TO, Moment, filled, list_of, meta, plain, read_into
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import Problems, ReadContext
@@ -193,7 +193,7 @@ class Calendars:
     async def get(self, name: str) -> Calendar:
         found = await self._store.calendar(checked_name(name))
         if found is None:
-            raise NotFound(Sentence("there is no calendar {name}", name=repr(name)))
+            raise NotFound("there is no calendar {name}", name=repr(name))
         return found
 
     async def users(self, name: str) -> list[Task]:
@@ -249,7 +249,7 @@ class Calendars:
         """Fetch its source now. Raises InvalidState where it has none, InvalidArgument where it cannot be fetched or read."""
         found = await self.get(name)
         if found.spec.ical is None:
-            raise InvalidState(Sentence("calendar {name} has no iCal source", name=repr(name)))
+            raise InvalidState("calendar {name} has no iCal source", name=repr(name))
         try:
             return await self._refreshed(found, by)
         except NoonbellError as error:
@@ -320,7 +320,7 @@ class Calendars:
             if (problem := _address_problem(spec.ical.url)) is not None:
                 at.wrong("ical.url", problem)
             elif denied := self._address_problem(spec.ical.url):
-                at.wrong("ical.url", Sentence("{denied}", denied=denied))
+                at.wrong("ical.url", "{denied}", denied=denied)
         if body.ics is not None and (spec.ical is not None or body.ical_days is not None):
             at.wrong("ics", "cannot be combined with `ical` or `ical_days`; expected one of them")
         at.problems.finish()
@@ -377,7 +377,7 @@ def check_days(body: CalendarBody, at: ReadContext) -> None:
             try:
                 read_day(text)
             except (ValueError, IndexError) as error:
-                at.wrong(f"{field}[{place}]", Sentence("is {value}: {error}", value=repr(text), error=error))
+                at.wrong(f"{field}[{place}]", "is {value}: {error}", value=repr(text), error=error)
                 break
 
 

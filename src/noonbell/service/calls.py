@@ -11,7 +11,7 @@ import msgspec
 from noonbell.clock import SECOND, Instant
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.publish import publish
-from noonbell.errors import AlreadyExists, InvalidState, Sentence
+from noonbell.errors import AlreadyExists, InvalidState
 from noonbell.fields import Moment, filled, meta, plain, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.account import KeyLine
@@ -199,9 +199,9 @@ class Calls:
         if asked.concurrency_key is None and given.get("max_per_key") is not None:
             at.wrong("max_per_key", "requires concurrency_key: it limits the calls that share one")
         if asked.body is not None and _size(asked.body) > LONGEST_BODY:
-            at.wrong("body", Sentence("has more than {most} bytes", most=LONGEST_BODY))
+            at.wrong("body", "has more than {most} bytes", most=LONGEST_BODY)
         if len(msgspec.json.encode(asked.labels)) > MOST_BYTES:
-            at.wrong("labels", Sentence("are more than {most} bytes", most=MOST_BYTES))
+            at.wrong("labels", "are more than {most} bytes", most=MOST_BYTES)
         return asked
 
     async def _check_expiry(self, asked: Sequence[tuple[CallBody, ReadContext]]) -> None:
@@ -224,7 +224,7 @@ class Calls:
         if problem is not None:
             at.wrong(name, problem)
         elif (denied := self._rules.address_problem(resolve_service(url, services or {}))) is not None:
-            at.wrong(name, Sentence("may not be called: {denied}", denied=denied))
+            at.wrong(name, "may not be called: {denied}", denied=denied)
 
     async def _publish(self, asked: Sequence[CallBody], trace_id: str | None) -> list[PublishResult]:
         tasks = {queue: await self._task_of(queue) for queue in {each.queue for each in asked}}

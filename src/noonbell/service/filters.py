@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Final, TypeAlias, TypeVar
 import msgspec
 
 from noonbell.clock import Instant, rfc3339
-from noonbell.errors import InvalidArgument, InvalidId, Sentence
+from noonbell.errors import InvalidArgument, InvalidId
 from noonbell.fields import FROM_TO, Moment, meta, read_into
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import Problems, ReadContext
@@ -354,7 +354,7 @@ class EventList(msgspec.Struct, frozen=True, kw_only=True):
 def check_type(word: str, at: ReadContext, field: str) -> None:
     if _TYPE.fullmatch(word) is None:
         template = "has {value}; expected {words}, or a type such as run.failed"
-        at.wrong(field, Sentence(template, value=repr(word[:60]), words=", ".join(KINDS)))
+        at.wrong(field, template, value=repr(word[:60]), words=", ".join(KINDS))
 
 
 def read_filter(given: Mapping[str, Any]) -> Filter:

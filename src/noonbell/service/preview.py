@@ -11,7 +11,6 @@ import msgspec
 
 from noonbell import when
 from noonbell.clock import Instant, from_datetime, instant_of, rfc3339, slot_of
-from noonbell.errors import Sentence
 from noonbell.fields import FROM_TO, Moment, meta, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.calendar import MOST_QUIET, Calendar, QuietAction, QuietHours, TaskCalendar
@@ -156,7 +155,7 @@ class Previews:
             return None
         found = await self._store.calendar(asked.name)
         if found is None:
-            at.wrong("calendar.name", Sentence("is {value}; there is no such calendar", value=repr(asked.name)))
+            at.wrong("calendar.name", "is {value}; there is no such calendar", value=repr(asked.name))
         return found
 
     def on_save(self, task: Task, lang: str = "en") -> dict[str, Any]:

@@ -12,7 +12,7 @@ from noonbell import when
 from noonbell.clock import Instant, instant_of, rfc3339, slot_of
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.publish import publish
-from noonbell.errors import ConcurrencyLimit, InvalidArgument, InvalidState, NotFound, Sentence
+from noonbell.errors import ConcurrencyLimit, InvalidArgument, InvalidState, NotFound
 from noonbell.fields import FROM_TO, Moment, meta, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.request import (
@@ -157,11 +157,9 @@ class Publishing:
         (published,) = await publish(self._store, self._wakeup, [publication], self._cache)
         if published.outcome is PublishOutcome.REFUSED:
             raise ConcurrencyLimit(
-                Sentence(
-                    "task {task} is at its limit and accepts no more runs ({reason})",
-                    task=task_id,
-                    reason=published.reason,
-                ),
+                "task {task} is at its limit and accepts no more runs ({reason})",
+                task=task_id,
+                reason=published.reason,
                 details={"reason": published.reason},
             )
         return published
@@ -375,10 +373,10 @@ def slots(task: Task, since: Instant, until: Instant, most: int) -> list[Instant
     spec = task.spec
     schedule = when.of_task(spec)
     if schedule is None:
-        raise InvalidState(Sentence("task {task} has no schedule, so it has no slots to fill", task=repr(task.name)))
+        raise InvalidState("task {task} has no schedule, so it has no slots to fill", task=repr(task.name))
     if schedule.is_fixed_delay:
         raise InvalidState(
-            Sentence("task {task} runs at an interval after its last run; it has no past slots", task=repr(task.name))
+            "task {task} runs at an interval after its last run; it has no past slots", task=repr(task.name)
         )
     bounds = Bounds(
         None if spec.start_at is None else slot_of(spec.start_at),

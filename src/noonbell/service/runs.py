@@ -17,7 +17,7 @@ import msgspec
 
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.publish import cancel, publish
-from noonbell.errors import ConcurrencyLimit, InvalidArgument, InvalidState, NotFound, Sentence
+from noonbell.errors import ConcurrencyLimit, InvalidArgument, InvalidState, NotFound
 from noonbell.fields import Moment, list_of, meta, plain
 from noonbell.fields.problems import shown as quoted
 from noonbell.model.event import Callback, LogLine
@@ -229,23 +229,17 @@ class Runs:
         run = await self.get(run_id)
         if run.status not in FINAL:
             raise InvalidState(
-                Sentence(
-                    "run {run} is {status}; only a run that is final can be retried", run=run_id, status=run.status
-                )
+                "run {run} is {status}; only a run that is final can be retried", run=run_id, status=run.status
             )
         if run.step_id is not None:
             raise InvalidState(
-                Sentence(
-                    "run {run} is step {step} of run {parent}; retry that one, with from_step",
-                    run=run_id,
-                    step=repr(run.step_id),
-                    parent=run.parent_id,
-                )
+                "run {run} is step {step} of run {parent}; retry that one, with from_step",
+                run=run_id,
+                step=repr(run.step_id),
+                parent=run.parent_id,
             )
         if run.parent_id is not None:
-            raise InvalidState(
-                Sentence("run {run} is part of run {parent}; retry that one", run=run_id, parent=run.parent_id)
-            )
+            raise InvalidState("run {run} is part of run {parent}; retry that one", run=run_id, parent=run.parent_id)
         if from_step is not None:
             await self._check_step(run, from_step)
         published = (await self._publish_again([run], once=False, from_step=from_step)).get(run_id)
@@ -253,11 +247,9 @@ class Runs:
             raise NotFound("there is no such run")
         if published.outcome is PublishOutcome.REFUSED or published.run_id is None:
             raise ConcurrencyLimit(
-                Sentence(
-                    "task {task} is at its limit and accepts no more runs ({reason})",
-                    task=run.task_id,
-                    reason=published.reason,
-                )
+                "task {task} is at its limit and accepts no more runs ({reason})",
+                task=run.task_id,
+                reason=published.reason,
             )
         return published.run_id
 
@@ -273,9 +265,7 @@ class Runs:
             )
         if not await self._store.flow_states(run.id):
             raise InvalidState(
-                Sentence(
-                    "run {run} ended before its flow started: there is nothing to keep; retry the whole run", run=run.id
-                )
+                "run {run} ended before its flow started: there is nothing to keep; retry the whole run", run=run.id
             )
 
     async def graph(self, run_id: RunId) -> FlowGraph:
@@ -348,9 +338,7 @@ class Runs:
         """A delayed or retrying run becomes due now; InvalidState if it does not wait for its time."""
         if not await self._store.promote_run(run_id):
             run = await self.get(run_id)
-            raise InvalidState(
-                Sentence("run {run} is {status} and cannot be started early", run=run_id, status=run.status)
-            )
+            raise InvalidState("run {run} is {status} and cannot be started early", run=run_id, status=run.status)
         run = await self.get(run_id)
         self._wakeup.signal(queue_topic(run.queue))
         return run

@@ -240,12 +240,12 @@ def check_message(kind: TargetKind, values: Mapping[str, Any], at: ReadContext, 
     message: BrokerMessage | None = values.get(field)
     if kind.lacks_client():
         template = "requires a client that is not installed on this server: {command}"
-        at.wrong(field, Sentence(template, command=kind.how_to_install))
+        at.wrong(field, template, command=kind.how_to_install)
         return
     if message is None:
         if at.name_of(field) not in at.problems.found:
             template = "is missing; expected an object that says what a task of exec_type {kind} publishes"
-            at.wrong(field, Sentence(template, kind=kind.name))
+            at.wrong(field, template, kind=kind.name)
         return
     inside = ReadContext(at.problems, at.name_of(field))
     has_more = any(name.startswith(f"{inside.path}.") for name in at.problems.found)

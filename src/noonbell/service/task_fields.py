@@ -276,7 +276,7 @@ def _check_identity(given: Mapping[str, Any], values: Mapping[str, Any], at: Rea
         )
     for field in ("labels", "specific_worker_ids"):
         if len(msgspec.json.encode(values.get(field, ()))) > MOST_BYTES:
-            at.wrong(field, Sentence("are more than {most} bytes", most=MOST_BYTES))
+            at.wrong(field, "are more than {most} bytes", most=MOST_BYTES)
     kept = {field: value for field, value in values.get("meta", {}).items() if field in KeepFields.__struct_fields__}
     read_into(KeepFields, kept, ReadContext(at.problems, "meta"))
     check_zone(given, at)
@@ -315,9 +315,7 @@ def _check_target(given: Mapping[str, Any], values: dict[str, Any], at: ReadCont
     if kind.name in _TARGET_RULES:
         _TARGET_RULES[kind.name](values, at, rules.check_template)
     elif values.get(kind.named_by) is None:
-        at.wrong(
-            kind.named_by, Sentence("is missing; expected the target of a task of exec_type {kind}", kind=exec_type)
-        )
+        at.wrong(kind.named_by, "is missing; expected the target of a task of exec_type {kind}", kind=exec_type)
 
 
 def _check_queue(kind: TargetKind, given: Mapping[str, Any], values: dict[str, Any], at: ReadContext) -> None:
@@ -333,11 +331,9 @@ def _check_queue(kind: TargetKind, given: Mapping[str, Any], values: dict[str, A
     if other is not None and other.queue != kind.queue:
         at.wrong(
             "queue",
-            Sentence(
-                "is {value}; that queue is for {kind} targets, expected another one",
-                value=repr(other.queue),
-                kind=other.name,
-            ),
+            "is {value}; that queue is for {kind} targets, expected another one",
+            value=repr(other.queue),
+            kind=other.name,
         )
     if values.get("queue") == "":
         at.expected("queue", "", "a text of 1 to 255 characters")
@@ -347,7 +343,7 @@ def _read_steps(given: Any, at: ReadContext, rules: Rules) -> tuple[Step, ...]:
     """The steps of a flow, each read as a task is, and then whether they fit together."""
     what = f"a list of 1 to {MOST_STEPS} steps"
     if given is None:
-        at.wrong("steps", Sentence("is missing; expected {what}", what=what))
+        at.wrong("steps", "is missing; expected {what}", what=what)
         return ()
     if not isinstance(given, list | tuple) or not 1 <= len(given) <= MOST_STEPS:
         at.expected("steps", given, what)
@@ -425,13 +421,10 @@ def _check_job(values: Mapping[str, Any], at: ReadContext, _check_template: Chec
         at.wrong("job_type", "is missing; a JOB needs the name of its handler")
     elif values["job_type"] == CALL_TYPE:
         at.wrong(
-            "job_type",
-            Sentence("is {value}, which is for calls; create one with POST /api/v1/calls", value=repr(CALL_TYPE)),
+            "job_type", "is {value}, which is for calls; create one with POST /api/v1/calls", value=repr(CALL_TYPE)
         )
     elif values["job_type"] in NAMED_TYPES:
-        at.wrong(
-            "job_type", Sentence("is {value}, which is built in; expected another one", value=repr(values["job_type"]))
-        )
+        at.wrong("job_type", "is {value}, which is built in; expected another one", value=repr(values["job_type"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -540,7 +533,7 @@ def _read_schedules(
             at.wrong(f"{field}[{index}].{name}", problem)
         found.append(made)
     if len(msgspec.json.encode(found)) > MOST_BYTES:
-        at.wrong(field, Sentence("are more than {most} bytes", most=MOST_BYTES))
+        at.wrong(field, "are more than {most} bytes", most=MOST_BYTES)
     return tuple(found)
 
 
@@ -565,7 +558,7 @@ def _check_exclude(
     elif schedule is not None and (schedule["type"] == "once" or schedule.get("mode") == "fixed_delay"):
         what = "fixed_delay, whose slots depend on runs" if schedule["type"] == "interval" else "once"
         template = "requires a schedule that repeats, and this one is {what}"
-        at.wrong("exclude", Sentence(template, what=what))
+        at.wrong("exclude", template, what=what)
 
 
 def _check_together(
@@ -631,10 +624,7 @@ def _check_flow(given: Mapping[str, Any], values: dict[str, Any], at: ReadContex
     fanout: Fanout | None = values.get("fanout")
     workers, success = (None, None) if fanout is None else (fanout.workers, fanout.success)
     if isinstance(workers, int) and isinstance(success, int) and success > workers:
-        at.wrong(
-            "fanout.success",
-            Sentence("is {value}; expected at most the {workers} workers", value=success, workers=workers),
-        )
+        at.wrong("fanout.success", "is {value}; expected at most the {workers} workers", value=success, workers=workers)
 
 
 def schedule_asked_for(given: Mapping[str, Any], at: ReadContext) -> Any:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple
 import msgspec
 
 from noonbell.clock import SECOND, Instant, rfc3339, rfc3339_or_none
-from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound, Sentence
+from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound
 from noonbell.fields import meta, plain
 from noonbell.fields.problems import Problems
 from noonbell.fields.problems import shown as quoted
@@ -399,10 +399,8 @@ class Tasks:
         """The fields of a change, read. A built-in task keeps its name and stays built in."""
         if task.spec.job_type == CALL_TYPE:
             raise InvalidState(
-                Sentence(
-                    "task {task} is built in (for calls) and cannot be changed; pause its queue instead",
-                    task=repr(task.name),
-                )
+                "task {task} is built in (for calls) and cannot be changed; pause its queue instead",
+                task=repr(task.name),
             )
         if task.spec.managed_by != SYSTEM:
             return self._sealed(read_task(fields, now, self._rules, kept=task.spec), task.spec)
@@ -580,8 +578,7 @@ def _turned(task: Task, status: TaskStatus | None) -> TaskStatus:
         return task.status
     if task.status is TaskStatus.ERROR:
         raise InvalidState(
-            Sentence("task {task} is in ERROR; reset it first", task=repr(task.name)),
-            details={"status": task.status},
+            "task {task} is in ERROR; reset it first", task=repr(task.name), details={"status": task.status}
         )
     return status
 

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
-from noonbell.errors import InvalidId, NotFound, Sentence
+from noonbell.errors import InvalidId, NotFound
 from noonbell.fields import list_of, meta, read
 from noonbell.fields.kinds import unfit
 from noonbell.model.view import SavedView, ViewedList
@@ -59,7 +59,7 @@ class Views:
 
     async def remove(self, of: str, name: str) -> None:
         if not await self._store.remove_view(_list_of(of), _checked(name)):
-            raise NotFound(Sentence("there is no saved view {name} of {list}", name=repr(name), list=of))
+            raise NotFound("there is no saved view {name} of {list}", name=repr(name), list=of)
 
 
 def of_list(query: str) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from noonbell.clock import read_monotonic
 from noonbell.engine.worker_protocol import WorkerBackend
-from noonbell.errors import Forbidden, InvalidId, InvalidState, NotFound, Sentence
+from noonbell.errors import Forbidden, InvalidId, InvalidState, NotFound
 from noonbell.fields import Moment, filled, meta, plain, read, read_into
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import Problems, ReadContext
@@ -103,7 +103,7 @@ class Workers:
         worker_id = checked_id(worker_id)
         worker = next((one for one in await self._store.workers() if one.id == worker_id), None)
         if worker is None:
-            raise NotFound(Sentence("there is no worker {worker}", worker=repr(worker_id)))
+            raise NotFound("there is no worker {worker}", worker=repr(worker_id))
         held = await self._store.held([worker_id])
         return shown(worker, held.get(worker_id, 0))
 
@@ -123,11 +123,9 @@ class Workers:
             worker_id = checked_id(worker_id)
             if any(one.id == worker_id and one.meta.get(PART_OF) == SERVE for one in await self._store.workers()):
                 raise InvalidState(
-                    Sentence(
-                        "worker {worker} is part of `noonbell serve` and cannot be stopped on its own: drain it, or"
-                        " stop the node",
-                        worker=repr(worker_id),
-                    )
+                    "worker {worker} is part of `noonbell serve` and cannot be stopped on its own: drain it, or"
+                    " stop the node",
+                    worker=repr(worker_id),
                 )
         worker = await self._store.set_worker(checked_id(worker_id), state=state)
         self._wake(worker)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from noonbell.clock import Instant
-from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound, Sentence
+from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound
 from noonbell.fields import Moment, filled, list_of, meta, plain, read, read_into
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.masking import origin_alone
@@ -195,7 +195,7 @@ def _check(made: Subscription, at: ReadContext, url_problem: Callable[[str], str
     elif not _is_web_address(made.url):
         at.wrong("url", "is missing or wrong; expected http://HOST/… or https://HOST/…, without a user name")
     elif url_problem is not None and (problem := url_problem(made.url)):
-        at.wrong("url", Sentence("is denied: {denied}", denied=problem))
+        at.wrong("url", "is denied: {denied}", denied=problem)
     if made.secret is not None and is_sealed(made.secret):
         at.wrong("secret", _SEALED)
     elif made.secret is not None:
@@ -209,11 +209,9 @@ def _check(made: Subscription, at: ReadContext, url_problem: Callable[[str], str
     if patterns > MOST_PATTERNS:
         at.wrong(
             "tasks",
-            Sentence(
-                "has {count} patterns; expected at most {most} texts with *, ? or [ in them",
-                count=patterns,
-                most=MOST_PATTERNS,
-            ),
+            "has {count} patterns; expected at most {most} texts with *, ? or [ in them",
+            count=patterns,
+            most=MOST_PATTERNS,
         )
 
 
@@ -288,8 +286,7 @@ class Subscriptions:
         known = await self._store.subscriptions()
         if any(each.subscription.name == made.name for each in known):
             raise AlreadyExists(
-                Sentence("a subscription named {name} already exists", name=repr(made.name)),
-                details={"name": "is taken"},
+                "a subscription named {name} already exists", name=repr(made.name), details={"name": "is taken"}
             )
         if len(known) >= MOST_SUBSCRIPTIONS:
             raise InvalidState(
@@ -316,7 +313,7 @@ class Subscriptions:
 
     async def remove(self, name: str) -> None:
         if not await self._store.remove_subscription(name):
-            raise NotFound(Sentence("there is no subscription {name}", name=repr(name)))
+            raise NotFound("there is no subscription {name}", name=repr(name))
         self._changed()
 
     async def test(self, name: str) -> dict[str, Any]:
@@ -361,13 +358,11 @@ class Subscriptions:
         """The same body once more, as a new delivery that waits for no other."""
         held = await self._held(name)
         if not held.subscription.active:
-            raise InvalidState(Sentence("subscription {name} is not active; activate it first", name=repr(name)))
+            raise InvalidState("subscription {name} is not active; activate it first", name=repr(name))
         if held.state.pending >= 2 * WINDOW:
             raise InvalidState(
-                Sentence(
-                    "{count} deliveries are already waiting; try again when some of them have been made",
-                    count=held.state.pending,
-                )
+                "{count} deliveries are already waiting; try again when some of them have been made",
+                count=held.state.pending,
             )
         made = await self._store.replay_delivery(name, delivery_id)
         if made is None:
@@ -379,7 +374,7 @@ class Subscriptions:
         """Go on at another place: everything after it is delivered, again where it was before."""
         place = read_place(read(SubscriptionMove, given).goes_on)
         if await self._store.move_subscription(name, place) is None:
-            raise NotFound(Sentence("there is no subscription {name}", name=repr(name)))
+            raise NotFound("there is no subscription {name}", name=repr(name))
         self._changed()
         return await self.get(name)
 
@@ -387,7 +382,7 @@ class Subscriptions:
         for held in await self._store.subscriptions():
             if held.subscription.name == name:
                 return held
-        raise NotFound(Sentence("there is no subscription {name}", name=repr(name)))
+        raise NotFound("there is no subscription {name}", name=repr(name))
 
     def _opened(self, subscription: Subscription) -> Subscription:
         return opened_where_possible(subscription, self._sealer)

@@ -14,10 +14,11 @@ import msgspec
 import pytest
 
 import noonbell
+from noonbell import errors
 from noonbell.alerts.channels import ChannelBody
 from noonbell.alerts.service import MuteWrite
 from noonbell.clock import Instant
-from noonbell.errors import InvalidArgument, Sentence, both
+from noonbell.errors import InvalidArgument, NoonbellError, Sentence, both
 from noonbell.fields import read, table
 from noonbell.model.alert import RuleBody
 from noonbell.model.task import Circuit, TaskSpec
@@ -40,6 +41,9 @@ FORMS = (
 """Where the problems come from that a form can show; what only a call of the API can do wrong stays in English."""
 
 
+ERRORS = {name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, NoonbellError)}
+
+
 def texts(node: ast.expr | None) -> Iterator[str]:
     match node:
         case ast.Constant(value=str(text)):
@@ -54,8 +58,9 @@ def problems_in(tree: ast.Module) -> Iterator[str]:
             case ast.Call(func=ast.Name(id="Sentence"), args=[template, *_], keywords=facts):
                 yield from texts(template)
                 yield from (text for fact in facts if fact.arg in ("what", "noun") for text in texts(fact.value))
-            case ast.Call(func=ast.Attribute(attr="wrong"), args=[_, problem]):
+            case ast.Call(func=ast.Attribute(attr="wrong"), args=[_, problem], keywords=facts):
                 yield from texts(problem)
+                yield from (text for fact in facts if fact.arg in ("what", "noun") for text in texts(fact.value))
             case ast.Call(func=ast.Attribute(attr="add", value=ast.Name(id="problems")), args=[_, problem]):
                 yield from texts(problem)
             case ast.Call(func=ast.Attribute(attr="expected"), args=[_, _, what]):
@@ -110,14 +115,25 @@ def is_formatted(value: ast.expr | None) -> bool:
     )
 
 
+def template_in(node: ast.AST) -> ast.expr | None:
+    """The template of a Sentence: its own, or that of an error or of a problem that is given its facts."""
+    match node:
+        case ast.Call(func=ast.Name(id="Sentence"), args=[template, *_]):
+            return template
+        case ast.Call(func=ast.Attribute(attr="wrong"), args=[_, template], keywords=[_, *_]):
+            return template
+        case ast.Call(func=ast.Name(id=name), args=[template], keywords=facts) if name in ERRORS:
+            return template if any(fact.arg != "details" for fact in facts) else None
+    return None
+
+
 def test_every_sentence_is_in_the_chinese_catalogue():
     """They are made for pages; a plain text does for what only callers of the API read."""
     found = {
         text
         for path in ROOM.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Sentence"
-        for text in texts(node.args[0])
+        for text in texts(template_in(node))
     }
     assert len(found) > 50
     assert sorted(found - set(KNOWN)) == []
