@@ -25,7 +25,7 @@ import msgspec
 from noonbell.clock import SECOND, Instant, instant_of, slot_of
 from noonbell.engine import failpoint
 from noonbell.engine.loop_runner import TimedLoop
-from noonbell.errors import InvalidArgument, InvalidId, InvalidState, NoonbellError, NotFound, ScheduleError
+from noonbell.errors import InvalidArgument, InvalidId, InvalidState, NoonbellError, NotFound, ScheduleError, Sentence
 from noonbell.fields import FROM_TO, Moment, filled, list_of, meta, plain, read_into
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import Problems, ReadContext
