@@ -36,7 +36,7 @@ from noonbell.fields.kinds import (
     UnionKind,
 )
 from noonbell.service import Services
-from noonbell.service.calls import CallBody
+from noonbell.service.calls import CallWrite
 from noonbell.service.task_fields import Rules
 from noonbell.settings import Settings
 
@@ -165,7 +165,7 @@ def type_modules() -> dict[str, str]:
     """The text of each module of `noonbell.client.types`, by its name."""
     shown, given = answers(), inputs()
     shapes = [*_shapes(shown, is_input=False), *_shapes(given, is_input=True)]
-    (whole,) = (shape for shape in shapes if shape.name == given[CallBody])
+    (whole,) = (shape for shape in shapes if shape.name == given[CallWrite])
     rest = {key: said for key, said in whole.types.items() if key != "url"}
     shapes = _with_bases(_with_choices([*shapes, Shape("CallOptionsInput", rest)]))
     roots: dict[str, set[str]] = {home: set() for home in MODULES}

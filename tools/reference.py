@@ -34,7 +34,7 @@ from noonbell.fields.kinds import (
     TimeKind,
 )
 from noonbell.model.target_kind import JOBS, TARGET_KINDS
-from noonbell.service.task_fields import ShownTask, TaskBody
+from noonbell.service.task_fields import ShownTask, TaskWrite
 
 DOCS = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -174,7 +174,7 @@ def job_options() -> str:
 
 
 def _option_fields() -> dict[str, StructField]:
-    return {name: field for name, field in table(TaskBody).items() if name not in NO_OPTIONS}
+    return {name: field for name, field in table(TaskWrite).items() if name not in NO_OPTIONS}
 
 
 _OF_OTHERS = {name for kind in TARGET_KINDS if kind is not JOBS for name in kind.fields}

@@ -11,7 +11,7 @@ import noonbell
 from integration.api.serving import Api, serving
 from integration.web.asking import get, post
 from noonbell.alerts.channel_kind import ChannelKind, Undeliverable
-from noonbell.alerts.channels import KINDS, ChannelBody, channel_json
+from noonbell.alerts.channels import KINDS, AlertChannelWrite, channel_json
 from noonbell.fields import schema
 from noonbell.masking import masked
 from noonbell.model.alert import Channel
@@ -74,7 +74,7 @@ async def sends_to_nothing(api: Api) -> tuple[bool, bool]:
 
 @every_kind
 async def test_the_description_and_the_form_offer_it_in_both_languages(kind: ChannelKind):
-    assert kind.name in schema(ChannelBody, is_body=True)["properties"]["kind"]["enum"]
+    assert kind.name in schema(AlertChannelWrite, is_body=True)["properties"]["kind"]["enum"]
     async with serving("memory://") as api:
         for language in ("en", "zh"):
             words = json.loads((ROOM / f"service/locales/{language}.json").read_text())

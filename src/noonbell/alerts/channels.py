@@ -42,9 +42,7 @@ _SEALED: Final = "is encrypted, and no key in secrets.key_file decrypts it; expe
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}", re.ASCII)
 
 
-class ShownChannel(Channel, frozen=True, kw_only=True):
-    component: ClassVar[str] = "AlertChannel"
-
+class AlertChannel(Channel, frozen=True, kw_only=True):
     kind: Annotated[str, meta("How notices are sent.", choices=tuple(KINDS))] = webhook.KIND.name
     secret: Annotated[
         str | None,
@@ -58,8 +56,7 @@ class ShownChannel(Channel, frozen=True, kw_only=True):
     ] = None
 
 
-class ChannelBody(ShownChannel, frozen=True, kw_only=True):
-    component: ClassVar[str] = "AlertChannelWrite"
+class AlertChannelWrite(AlertChannel, frozen=True, kw_only=True):
     example: ClassVar[dict[str, Any]] = {
         "name": "ops",
         "url": "https://hooks.example.com/noonbell",
@@ -67,8 +64,7 @@ class ChannelBody(ShownChannel, frozen=True, kw_only=True):
     }
 
 
-class ChannelChange(ChannelBody, frozen=True, kw_only=True):
-    component: ClassVar[str] = "AlertChannelChange"
+class AlertChannelChange(AlertChannelWrite, frozen=True, kw_only=True):
     example: ClassVar[dict[str, Any]] = {"url": "https://hooks.example.com/noonbell"}
 
     name: Annotated[str, meta("The name in the path.", read_only=True, default=None)] = ""
@@ -79,7 +75,7 @@ def read_channel(given: Mapping[str, Any], there: Channel | None) -> Channel:
     at = ReadContext(Problems())
     if isinstance(given.get("headers"), Mapping):
         given = {**given, "headers": unmasked(given["headers"], {} if there is None else there.headers)}
-    asked = read_into(ChannelBody, given, at)
+    asked = read_into(AlertChannelWrite, given, at)
     channel = filled(Channel, asked)
     if there is not None:
         url = there.url if asked.url == shown_url(there) else asked.url

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, TypeVar
 import msgspec
 
 from noonbell.alerts.channel_kind import Undeliverable
-from noonbell.alerts.channels import ChannelSender, ShownChannel, channel_json, read_channel
+from noonbell.alerts.channels import AlertChannel, ChannelSender, channel_json, read_channel
 from noonbell.alerts.wording import in_language
 from noonbell.clock import SECOND, rfc3339
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound, SettingsError
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 AllRules = list_of("AlertRules", Rule)
-AllChannels = list_of("AlertChannels", ShownChannel)
+AllChannels = list_of("AlertChannels", AlertChannel)
 
 
 class OpenAlert(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,8 +93,7 @@ OpenAlerts = list_of("Alerts", OpenAlert)
 AllMutes = list_of("AlertMutes", Mute)
 
 
-class MuteWrite(Mute, frozen=True, kw_only=True):
-    component: ClassVar[str] = "AlertMuteWrite"
+class AlertMuteWrite(Mute, frozen=True, kw_only=True):
     example: ClassVar[dict[str, Any]] = {
         "tasks": ["billing-*"],
         "until": "2026-11-15T04:00:00Z",
@@ -105,7 +104,6 @@ class MuteWrite(Mute, frozen=True, kw_only=True):
 class AlertKey(msgspec.Struct, frozen=True, kw_only=True):
     """An open alert: its rule, and what it is about."""
 
-    component: ClassVar[str] = "AlertKey"
     noun: ClassVar[str] = "an alert"
 
     rule: Annotated[str, meta("The name of its rule.", min_length=1, max_length=100, examples=["billing-fails"])]
@@ -113,16 +111,12 @@ class AlertKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlertAcknowledge(AlertKey, frozen=True, kw_only=True):
-    component: ClassVar[str] = "AlertAcknowledge"
-
     note: Annotated[
         str, meta("A note for others who see the alert.", max_length=500, examples=["the vendor looks into it"])
     ] = ""
 
 
-class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
-    component: ClassVar[str] = "AlertAcknowledged"
-
+class AlertAcknowledged(msgspec.Struct, frozen=True, kw_only=True):
     acknowledged: Annotated[bool, meta(examples=[True])]
 
 
@@ -301,7 +295,7 @@ class Alerts:
     async def mute(self, given: Mapping[str, Any], *, by: str | None = None) -> dict[str, Any]:
         """InvalidArgument names every problem."""
         at = ReadContext(Problems())
-        asked = read_into(MuteWrite, given, at)
+        asked = read_into(AlertMuteWrite, given, at)
         now = await self._store.now()
         if "until" in given and not at.problems.found and not now < asked.until <= now + round(MONTH * SECOND):
             at.wrong("until", "is not within the next 30 days; expected a time in the future")

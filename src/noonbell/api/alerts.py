@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from noonbell.alerts.channels import ChannelBody, ChannelChange, ShownChannel
+from noonbell.alerts.channels import AlertChannel, AlertChannelChange, AlertChannelWrite
 from noonbell.alerts.service import (
-    Acknowledged,
     AlertAcknowledge,
+    AlertAcknowledged,
     AlertKey,
+    AlertMuteWrite,
     Alerts,
     AlertTested,
     AllChannels,
@@ -16,7 +17,6 @@ from noonbell.alerts.service import (
     AllMutes,
     AllRules,
     DeliveryList,
-    MuteWrite,
     OpenAlerts,
 )
 from noonbell.api import params
@@ -36,7 +36,7 @@ class AlertCalls:
 
     @call(
         "POST", "/alerts/acknowledge", "acknowledge_alert", "Acknowledge an open alert", Role.OPERATOR,
-        body=AlertAcknowledge, body_required=True, answer=Acknowledged, errors=("NOT_FOUND",),
+        body=AlertAcknowledge, body_required=True, answer=AlertAcknowledged, errors=("NOT_FOUND",),
     )  # fmt: skip
     async def acknowledge(self, request: Request, given: Given, by: str | None) -> object:
         """An acknowledged alert is not sent again while it lasts; its end is sent. A second call replaces the note."""
@@ -46,7 +46,7 @@ class AlertCalls:
 
     @call(
         "POST", "/alerts/unacknowledge", "unacknowledge_alert", "Withdraw an acknowledgement", Role.OPERATOR,
-        body=AlertKey, body_required=True, answer=Acknowledged, errors=("NOT_FOUND",),
+        body=AlertKey, body_required=True, answer=AlertAcknowledged, errors=("NOT_FOUND",),
     )  # fmt: skip
     async def unacknowledge(self, request: Request, given: Given) -> object:
         await self._alerts.withdraw_acknowledgement(given)
@@ -59,7 +59,7 @@ class AlertCalls:
 
     @call(
         "POST", "/alerts/mutes", "mute_alerts", "Mute alerts for a while", Role.OPERATOR,
-        status=201, body=MuteWrite, body_required=True, answer=Mute, errors=("INVALID_STATE",),
+        status=201, body=AlertMuteWrite, body_required=True, answer=Mute, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def mute(self, request: Request, given: Given, by: str | None) -> object:
         """Muted alerts are opened and shown, but not sent. An alert that is still open when the mute ends is sent
@@ -117,20 +117,20 @@ class AlertCalls:
 
     @call(
         "POST", "/alerts/channels", "create_alert_channel", "Create a channel", Role.ADMIN,
-        status=201, body=ChannelBody, body_required=True, answer=ShownChannel, errors=("ALREADY_EXISTS", "INVALID_STATE"),
+        status=201, body=AlertChannelWrite, body_required=True, answer=AlertChannel, errors=("ALREADY_EXISTS", "INVALID_STATE"),
     )  # fmt: skip
     async def create_channel(self, request: Request, given: Given) -> object:
         made = await self._alerts.create_channel(given)
         params.name_in_audit(request, made["name"])
         return made
 
-    @call("GET", "/alerts/channels/{channel}", "alert_channel", "One channel", Role.VIEWER, answer=ShownChannel)
+    @call("GET", "/alerts/channels/{channel}", "alert_channel", "One channel", Role.VIEWER, answer=AlertChannel)
     async def channel(self, channel: str) -> object:
         return await self._alerts.channel(channel)
 
     @call(
         "PUT", "/alerts/channels/{channel}", "change_alert_channel", "Replace a channel", Role.ADMIN,
-        body=ChannelChange, body_required=True, answer=ShownChannel, errors=("INVALID_STATE",),
+        body=AlertChannelChange, body_required=True, answer=AlertChannel, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def change_channel(self, given: Given, channel: str) -> object:
         return await self._alerts.change_channel(channel, given)

@@ -9,9 +9,9 @@ from noonbell.service import Services
 from noonbell.service.calendars import (
     AllCalendars,
     CalendarAnswer,
-    CalendarBody,
     CalendarDays,
     CalendarPreview,
+    CalendarWrite,
     DaysAsked,
     PreviewAsked,
     ShownCalendar,
@@ -37,7 +37,7 @@ class CalendarCalls:
 
     @call(
         "PUT", "/calendars/{calendar}", "save_calendar", "Create or replace a calendar", Role.OPERATOR,
-        body=CalendarBody, body_required=True, most_bytes=MOST_BYTES, answer=CalendarAnswer, errors=("VERSION_CONFLICT",),
+        body=CalendarWrite, body_required=True, most_bytes=MOST_BYTES, answer=CalendarAnswer, errors=("VERSION_CONFLICT",),
         versioned=True,
     )  # fmt: skip
     async def save(self, given: Given, calendar: str, version: int | None, by: str | None) -> object:
@@ -57,7 +57,7 @@ class CalendarCalls:
 
     @call(
         "POST", "/calendars/{calendar}/preview", "preview_calendar", "Which slots a change would move", Role.OPERATOR,
-        body=CalendarBody, body_required=True, most_bytes=MOST_BYTES, query=PreviewAsked, answer=CalendarPreview,
+        body=CalendarWrite, body_required=True, most_bytes=MOST_BYTES, query=PreviewAsked, answer=CalendarPreview,
         is_audited=False,
     )  # fmt: skip
     async def preview(self, asked: PreviewAsked, given: Given, calendar: str) -> object:

@@ -8,7 +8,7 @@ from noonbell.api.endpoint import Given, call
 from noonbell.api.params import MOST_BYTES, add_to_audit, read_list
 from noonbell.model.access import Role
 from noonbell.service import Services
-from noonbell.service.calls import CallBatch, CallBatchAnswer, CallBody
+from noonbell.service.calls import CallBatchAnswer, CallBatchWrite, CallWrite
 from noonbell.service.publishing import ShownPublished
 
 
@@ -18,7 +18,7 @@ class CallCalls:
 
     @call(
         "POST", "/calls", "make_call", "Call a URL, now or later, without a task", Role.OPERATOR,
-        body=CallBody, body_required=True, most_bytes=MOST_BYTES, answer=ShownPublished, errors=("INVALID_STATE",),
+        body=CallWrite, body_required=True, most_bytes=MOST_BYTES, answer=ShownPublished, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def one(self, request: Request, given: Given, trace_id: str) -> object:
         """Once this returns, the call is stored: it is made at least once, and retried according to its policy. It
@@ -32,7 +32,7 @@ class CallCalls:
 
     @call(
         "POST", "/calls/batch", "make_calls", "Create up to 10,000 calls in one transaction", Role.OPERATOR,
-        body=CallBatch, body_required=True, most_bytes=MOST_BYTES, answer=CallBatchAnswer, errors=("INVALID_STATE",),
+        body=CallBatchWrite, body_required=True, most_bytes=MOST_BYTES, answer=CallBatchAnswer, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def batch(self, request: Request, trace_id: str) -> object:
         """All calls are stored, or none. The results are in the order of the calls."""

@@ -35,7 +35,7 @@ from noonbell.model.access import Role
 from noonbell.model.run import RunId
 from noonbell.model.task import Task, TaskId
 from noonbell.service import Services
-from noonbell.service.callbacks import CallbackAnswer, CallbackBody, CallbackByIds
+from noonbell.service.callbacks import CallbackAnswer, CallbackByIdsWrite, CallbackWrite
 from noonbell.service.filters import read_run_query
 from noonbell.service.tasks import Removal
 
@@ -161,7 +161,7 @@ class LegacyCalls:
 
     @call(
         "POST", "/callbacks/{callback_token}", "legacy_callback", "Report how a run ended (for targets)", None,
-        body=CallbackBody, body_required=True, answer=CallbackAnswer, errors=("INVALID_STATE",), is_audited=False,
+        body=CallbackWrite, body_required=True, answer=CallbackAnswer, errors=("INVALID_STATE",), is_audited=False,
     )  # fmt: skip
     async def callback(self, request: Request, callback_token: str) -> object:
         return await self._callbacks.by_token(request, callback_token)
@@ -169,7 +169,7 @@ class LegacyCalls:
     @call(
         "POST", "/callbacks", "legacy_callback_by_ids", "Report how a run ended, without a token (for"
         " targets)", Role.OPERATOR,
-        body=CallbackByIds, body_required=True, answer=CallbackAnswer,
+        body=CallbackByIdsWrite, body_required=True, answer=CallbackAnswer,
         errors=("FORBIDDEN", "NOT_FOUND", "INVALID_STATE"), is_audited=False,
     )  # fmt: skip
     async def callback_by_ids(self, request: Request) -> object:

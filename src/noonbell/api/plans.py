@@ -17,7 +17,7 @@ from noonbell.model.access import Role
 from noonbell.model.task import TaskStatus
 from noonbell.service import Services
 from noonbell.service.filters import TaskList, Word, task_query
-from noonbell.service.tasks import SkipBody
+from noonbell.service.tasks import SkipWrite
 
 _STATUSES: Final = {
     "active": (TaskStatus.ENABLED, TaskStatus.DISABLED, TaskStatus.ERROR),
@@ -110,9 +110,9 @@ class PlanCalls:
 
     @call(
         "POST", "/plans/{plan_id}/skip", "skip_plan", "Skip the next slots of a plan", Role.OPERATOR,
-        body=SkipBody, answer=ShownPlan,
+        body=SkipWrite, answer=ShownPlan,
     )  # fmt: skip
-    async def skip(self, body: SkipBody, plan_id: str, by: str | None) -> object:
+    async def skip(self, body: SkipWrite, plan_id: str, by: str | None) -> object:
         """Skipped slots use up the count. 0 undoes it, -1 skips until it is undone or the plan is reset."""
         return await self._plans.show(await self._plans.skip(plan_id, body.count, by=by))
 

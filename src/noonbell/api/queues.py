@@ -14,9 +14,9 @@ from noonbell.model.access import Role
 from noonbell.model.worker import QueueLimits
 from noonbell.service import Services
 from noonbell.service import scope as request_scope
-from noonbell.service.cleaning import Cleaning, HistoryCleaned
+from noonbell.service.cleaning import Cleaned, CleanWrite
 from noonbell.service.filters import read_run_query, run_query
-from noonbell.service.queues import AllQueues, DeadRunFilter, DeadRuns, Redriving, ShownQueue
+from noonbell.service.queues import AllQueues, DeadRunFilter, DeadRuns, RedriveWrite, ShownQueue
 from noonbell.service.runs import RunPage, RunsCanceled, RunsRetried, shown
 from noonbell.service.scope import ScopeRule
 from noonbell.service.time_series import QueueDepthAnswer, SeriesList
@@ -80,7 +80,7 @@ class QueueCalls:
 
     @call(
         "POST", "/queues/{name}/clean", "clean_queue", "Remove the final runs of a queue", Role.OPERATOR, scope=ScopeRule.QUEUE,
-        body=Cleaning, body_required=True, answer=HistoryCleaned,
+        body=CleanWrite, body_required=True, answer=Cleaned,
     )  # fmt: skip
     async def clean(self, request: Request, given: Given, name: str) -> object:
         """Those that ended longer ago, or all but the newest `keep` of the queue; of all statuses or of some. At
@@ -113,14 +113,14 @@ class QueueCalls:
     @call(
         "POST", "/queues/{name}/redrive", "redrive_queue", "Retry the dead-lettered runs of a"
         " queue", Role.OPERATOR, scope=ScopeRule.QUEUE,
-        body=Redriving, answer=RunsRetried,
+        body=RedriveWrite, answer=RunsRetried,
     )  # fmt: skip
     async def redrive(self, request: Request, given: Given, name: str, by: str | None) -> object:
         """Creates a new run for each dead-lettered run, with the same payload. Each dead-lettered run is retried
         once, even if you repeat this. At most 10,000 per call.
         """
         problems = Problems()
-        asked = read_into(Redriving, given, ReadContext(problems))
+        asked = read_into(RedriveWrite, given, ReadContext(problems))
         query = await run_query(asked.filter or DeadRunFilter(), self._services.store, ReadContext(problems, "filter"))
         problems.finish()
         if asked.dry_run:

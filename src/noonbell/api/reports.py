@@ -22,11 +22,11 @@ from noonbell.service import scope as request_scope
 from noonbell.service.account import SlotList, SlotPage
 from noonbell.service.explain_words import Explanation
 from noonbell.service.filters import RunFilter, TaskRef, run_query, task_query
-from noonbell.service.preview import PreviewBody, SchedulePreview
+from noonbell.service.preview import PreviewWrite, SchedulePreview
 from noonbell.service.scope import ScopeRule
 from noonbell.service.service_levels import SlaAnswer, SlaList
 from noonbell.service.stats import StatsAnswer, StatsList
-from noonbell.service.time_series import LoadList, QueueLoad, WorkerLoad
+from noonbell.service.time_series import LoadList, QueueStats, WorkerStats
 from noonbell.service.timeline import LONGEST, Timeline, TimelineList, shown
 from noonbell.service.translation import language as known_language
 from noonbell.when import zones
@@ -153,7 +153,7 @@ class ScheduleCalls:
 
     @call(
         "POST", "/schedules/preview", "preview_schedule", "What a schedule will do", Role.VIEWER, scope=ScopeRule.ANYTHING,
-        body=PreviewBody, body_required=True, answer=SchedulePreview, is_audited=False,
+        body=PreviewWrite, body_required=True, answer=SchedulePreview, is_audited=False,
     )  # fmt: skip
     async def preview(self, given: Given, language: str) -> object:
         """Computed by the scheduler's own code. `Accept-Language: zh` gives the sentence and the notes in Chinese."""
@@ -180,7 +180,7 @@ class StatsCalls:
 
     @call(
         "GET", "/stats/queues/{name}", "queue_stats", "How long the runs of a queue waited and took, over time", Role.VIEWER,
-        scope=ScopeRule.QUEUE, query=LoadList, answer=QueueLoad,
+        scope=ScopeRule.QUEUE, query=LoadList, answer=QueueStats,
     )  # fmt: skip
     async def of_queue(self, asked: LoadList, name: str) -> object:
         """From the roll-ups: a run counts when it ended. Percentiles are within 2 %. `GET /queues/{name}/depth` has
@@ -190,7 +190,7 @@ class StatsCalls:
 
     @call(
         "GET", "/stats/workers/{worker_id}", "worker_stats", "How busy a worker was, over time", Role.VIEWER,
-        query=LoadList, answer=WorkerLoad,
+        query=LoadList, answer=WorkerStats,
     )  # fmt: skip
     async def of_worker(self, asked: LoadList, worker_id: str) -> object:
         """From the roll-ups: a run counts when it ended. Only for workers that `GET /workers` lists: one without a

@@ -22,26 +22,26 @@ from noonbell.model.run import RunId
 from noonbell.service import Services
 from noonbell.service.callbacks import (
     CallbackAnswer,
-    CallbackBody,
-    CallbackByIds,
+    CallbackByIdsWrite,
     CallbackList,
     CallbackRecords,
     CallbackSource,
+    CallbackWrite,
 )
-from noonbell.service.cleaning import Cleaning, HistoryCleaned, RunCleaning, RunsCleaned
+from noonbell.service.cleaning import Cleaned, CleanRunsWrite, CleanWrite, RunsCleaned
 from noonbell.service.filters import RunFilter, RunList, TaskRef, check_bulk, read_run_query, run_query
 from noonbell.service.history import HistoryImported, RunRecords
-from noonbell.service.publishing import Backfill, Backfilled, BatchAnswer, PublishBatch
+from noonbell.service.publishing import Backfilled, BackfillWrite, BatchAnswer, PublishBatch
 from noonbell.service.runs import (
     EXPORT_FORMATS,
     AttemptList,
     Attempts,
     BulkRuns,
-    CancelBody,
+    CancelWrite,
     LogLines,
     LogList,
     Retried,
-    RetryBody,
+    RetryWrite,
     RunExport,
     RunPage,
     RunsCanceled,
@@ -142,7 +142,7 @@ class RunCalls:
 
     @call(
         "POST", "/runs/clean", "clean_runs", "Remove final runs from history", Role.OPERATOR, scope=ScopeRule.BODY,
-        body=RunCleaning, body_required=True, answer=RunsCleaned,
+        body=CleanRunsWrite, body_required=True, answer=RunsCleaned,
     )  # fmt: skip
     async def clean(self, request: Request, given: Given) -> object:
         """With their attempts, bodies, logs, parts, steps and children. Up to 1,000, in one transaction; runs that
@@ -159,9 +159,9 @@ class RunCalls:
 
     @call(
         "POST", "/runs/{run_id}/cancel", "cancel_run", "Cancel a run", Role.OPERATOR, scope=ScopeRule.RUN,
-        body=CancelBody, answer=ShownCancel,
+        body=CancelWrite, answer=ShownCancel,
     )  # fmt: skip
-    async def cancel(self, request: Request, run_id: RunId, body: CancelBody, by: str | None) -> object:
+    async def cancel(self, request: Request, run_id: RunId, body: CancelWrite, by: str | None) -> object:
         """A run can be canceled in any status that is not final. A final run is not changed: `canceled` is false,
         and `status` is its status.
         """
@@ -172,9 +172,9 @@ class RunCalls:
 
     @call(
         "POST", "/runs/{run_id}/retry", "retry_run", "Retry a final run", Role.OPERATOR, scope=ScopeRule.RUN,
-        body=RetryBody, answer=Retried, errors=("INVALID_STATE", "CONCURRENCY_LIMIT"),
+        body=RetryWrite, answer=Retried, errors=("INVALID_STATE", "CONCURRENCY_LIMIT"),
     )  # fmt: skip
-    async def retry(self, run_id: RunId, body: RetryBody, by: str | None) -> object:
+    async def retry(self, run_id: RunId, body: RetryWrite, by: str | None) -> object:
         """Creates a new run with the same payload. The new run of a flow that failed or was canceled keeps the steps
         that succeeded.
         """
@@ -256,7 +256,7 @@ class TaskHistoryCalls:
 
     @call(
         "POST", "/tasks/{id}/backfill", "backfill_task", "Backfill a task", Role.OPERATOR, scope=ScopeRule.TASK,
-        body=Backfill, body_required=True, answer=Backfilled, errors=("INVALID_STATE",),
+        body=BackfillWrite, body_required=True, answer=Backfilled, errors=("INVALID_STATE",),
     )  # fmt: skip
     async def backfill(self, request: Request, ref: TaskRef, given: Given, trace_id: str) -> object:
         """One run for each slot from `from` to `to`, both included, in addition to whatever ran then. A slot that
@@ -269,7 +269,7 @@ class TaskHistoryCalls:
 
     @call(
         "POST", "/tasks/{id}/clean", "clean_task", "Remove the final runs of a task", Role.OPERATOR, scope=ScopeRule.TASK,
-        body=Cleaning, body_required=True, answer=HistoryCleaned,
+        body=CleanWrite, body_required=True, answer=Cleaned,
     )  # fmt: skip
     async def clean(self, request: Request, ref: TaskRef, given: Given) -> object:
         """With their attempts, bodies, logs, parts, steps and children. Up to 1,000, in one transaction; runs that
@@ -295,7 +295,7 @@ class CallbackCalls:
 
     @call(
         "POST PUT PATCH", "/callbacks/{callback_token}", "callback", "Report how a run ended (for targets)", None,
-        body=CallbackBody, body_required=True, answer=CallbackAnswer, errors=("INVALID_STATE",), is_audited=False,
+        body=CallbackWrite, body_required=True, answer=CallbackAnswer, errors=("INVALID_STATE",), is_audited=False,
     )  # fmt: skip
     async def by_token(self, request: Request, callback_token: str) -> object:
         """The path is the `X-Callback-Url` that came with the request. A repeat for a final run returns the final
@@ -310,7 +310,7 @@ class CallbackCalls:
 
     @call(
         "POST PUT PATCH", "/callbacks", "callback_by_ids", "Report how a run ended, without a token (for targets)",
-        Role.OPERATOR, body=CallbackByIds, body_required=True, answer=CallbackAnswer,
+        Role.OPERATOR, body=CallbackByIdsWrite, body_required=True, answer=CallbackAnswer,
         errors=("FORBIDDEN", "NOT_FOUND", "INVALID_STATE"), is_audited=False,
     )  # fmt: skip
     async def by_ids(self, request: Request) -> object:

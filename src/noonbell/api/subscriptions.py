@@ -14,11 +14,11 @@ from noonbell.subscriptions.service import (
     AllWebhooks,
     ShownSubscription,
     ShownWebhook,
-    SubscriptionBody,
     SubscriptionChange,
     SubscriptionMove,
     Subscriptions,
     SubscriptionTested,
+    SubscriptionWrite,
     WebhookList,
 )
 
@@ -33,7 +33,7 @@ class SubscriptionCalls:
 
     @call(
         "POST", "/subscriptions", "create_subscription", "Create a subscription", Role.ADMIN,
-        status=201, body=SubscriptionBody, body_required=True, answer=ShownSubscription,
+        status=201, body=SubscriptionWrite, body_required=True, answer=ShownSubscription,
         errors=("ALREADY_EXISTS", "INVALID_STATE"),
     )  # fmt: skip
     async def create(self, request: Request, given: Given) -> object:

@@ -34,21 +34,21 @@ from noonbell.service.filters import (
 )
 from noonbell.service.pauses import TaskPauseWrite
 from noonbell.service.preview import Fire, PreviewAnswer, ShownNote
-from noonbell.service.publishing import Trigger, Triggered
+from noonbell.service.publishing import Triggered, TriggerWrite
 from noonbell.service.runs import RunPage
 from noonbell.service.runs import shown as shown_run
 from noonbell.service.scope import ScopeRule
-from noonbell.service.task_fields import ShownTask, TaskBody, TaskPatch, TaskReplacement
+from noonbell.service.task_fields import ShownTask, TaskPatch, TaskReplace, TaskWrite
 from noonbell.service.task_files import Applied, Apply, Applying
 from noonbell.service.tasks import (
-    BatchChange,
-    BatchCreate,
-    BatchDelete,
     BulkTasks,
     NextList,
     Removal,
     RunsOfTask,
-    SkipBody,
+    SkipWrite,
+    TaskBatch,
+    TaskBatchDelete,
+    TaskBatchPatch,
 )
 
 
@@ -144,7 +144,7 @@ class TaskCalls:
 
     @call(
         "POST", "/tasks", "create_task", "Create a task", Role.OPERATOR, scope=ScopeRule.BODY,
-        status=201, body=TaskBody, body_required=True, most_bytes=MOST_BYTES, answer=TaskCreated,
+        status=201, body=TaskWrite, body_required=True, most_bytes=MOST_BYTES, answer=TaskCreated,
         errors=("ALREADY_EXISTS",),
     )  # fmt: skip
     async def create(self, request: Request, given: Given, language: str, by: str | None) -> object:
@@ -158,7 +158,7 @@ class TaskCalls:
 
     @call(
         "POST", "/tasks/batch", "create_tasks", "Create up to 10,000 tasks in one transaction", Role.OPERATOR, scope=ScopeRule.BODY,
-        status=201, body=BatchCreate, body_required=True, most_bytes=MOST_BYTES, answer=TasksCreated,
+        status=201, body=TaskBatch, body_required=True, most_bytes=MOST_BYTES, answer=TasksCreated,
         errors=("ALREADY_EXISTS",),
     )  # fmt: skip
     async def create_many(self, request: Request, by: str | None) -> object:
@@ -173,7 +173,7 @@ class TaskCalls:
 
     @call(
         "PATCH", "/tasks/batch", "patch_tasks", "Change up to 10,000 tasks in one transaction", Role.OPERATOR, scope=ScopeRule.BODY,
-        body=BatchChange, body_required=True, most_bytes=MOST_BYTES, answer=TasksPatched,
+        body=TaskBatchPatch, body_required=True, most_bytes=MOST_BYTES, answer=TasksPatched,
         errors=("NOT_FOUND", *_CHANGED),
     )  # fmt: skip
     async def patch_many(self, request: Request, by: str | None) -> object:
@@ -185,7 +185,7 @@ class TaskCalls:
 
     @call(
         "DELETE", "/tasks/batch", "delete_tasks", "Delete up to 10,000 tasks in one transaction", Role.OPERATOR, scope=ScopeRule.BODY,
-        query=Removal, body=BatchDelete, body_required=True, answer=TasksDeleted,
+        query=Removal, body=TaskBatchDelete, body_required=True, answer=TasksDeleted,
         errors=("NOT_FOUND", "INVALID_STATE", "VERSION_CONFLICT"),
     )  # fmt: skip
     async def delete_many(self, request: Request, asked: Removal, by: str | None) -> object:
@@ -227,7 +227,7 @@ class TaskCalls:
     @call(
         "PUT", "/tasks/{id}", "replace_task", "Replace a task: fields left out get their"
         " defaults", Role.OPERATOR, scope=ScopeRule.TASK,
-        body=TaskReplacement, body_required=True, most_bytes=MOST_BYTES, answer=TaskUpdated, errors=_CHANGED,
+        body=TaskReplace, body_required=True, most_bytes=MOST_BYTES, answer=TaskUpdated, errors=_CHANGED,
         versioned=True,
     )  # fmt: skip
     async def replace(self, ref: TaskRef, version: int | None, given: Given, language: str, by: str | None) -> object:
@@ -283,9 +283,9 @@ class TaskCalls:
 
     @call(
         "POST", "/tasks/{id}/skip", "skip_slots", "Skip the next slots of a task", Role.OPERATOR, scope=ScopeRule.TASK,
-        body=SkipBody, answer=SkipAnswer,
+        body=SkipWrite, answer=SkipAnswer,
     )  # fmt: skip
-    async def skip(self, body: SkipBody, ref: TaskRef, by: str | None) -> object:
+    async def skip(self, body: SkipWrite, ref: TaskRef, by: str | None) -> object:
         """Each skipped slot becomes a SKIPPED run with the reason `operator`. 0 undoes it, -1 skips until it is
         undone.
         """
@@ -302,7 +302,7 @@ class TaskCalls:
 
     @call(
         "POST", "/tasks/{id}/trigger", "trigger_task", "Run a task now", Role.OPERATOR, scope=ScopeRule.TASK,
-        body=Trigger, most_bytes=MOST_BYTES, answer=Triggered, errors=("CONCURRENCY_LIMIT", "INVALID_STATE"),
+        body=TriggerWrite, most_bytes=MOST_BYTES, answer=Triggered, errors=("CONCURRENCY_LIMIT", "INVALID_STATE"),
     )  # fmt: skip
     async def trigger(self, ref: TaskRef, given: Given, trace_id: str) -> object:
         """A disabled task can be triggered too. Without a `key`, this always creates a run; with one, `outcome` says

@@ -12,9 +12,9 @@ from noonbell.service.access import (
     NOT_MINTED,
     Access,
     ShownToken,
-    TokenBody,
     TokenList,
     TokenRevoked,
+    TokenWrite,
     scope_of,
     shown,
 )
@@ -28,7 +28,7 @@ class TokenCalls:
 
     @call(
         "POST", "/tokens", "create_token", "Create a token", Role.ADMIN,
-        status=201, body=TokenBody, body_required=True, answer=ShownToken, errors=("ALREADY_EXISTS",),
+        status=201, body=TokenWrite, body_required=True, answer=ShownToken, errors=("ALREADY_EXISTS",),
     )  # fmt: skip
     async def create(self, request: Request, by: str | None) -> object:
         """`token` is shown here in full, and never again. `labels`, `queues` and `job_types` are its scope: it sees
@@ -38,7 +38,7 @@ class TokenCalls:
         """
         if not self._mints:
             raise Forbidden(NOT_MINTED)
-        asked = await params.read_body(request, TokenBody, required=True)
+        asked = await params.read_body(request, TokenWrite, required=True)
         token, secret = await self._access.create(
             asked.name,
             asked.role,

@@ -19,13 +19,13 @@ from noonbell.service import Services
 from noonbell.service.workers import (
     AllWorkers,
     Claim,
-    ClaimBody,
-    ExtendBody,
-    HeartbeatBody,
-    LogBody,
-    ProgressBody,
-    SettleBody,
+    ClaimWrite,
+    ExtendWrite,
+    HeartbeatWrite,
+    LogWrite,
+    ProgressWrite,
     SettledRun,
+    SettleWrite,
     ShownClaim,
     ShownHeartbeat,
     ShownWorker,
@@ -101,7 +101,7 @@ class ProtocolCalls:
 
     @call(
         "POST", "/workers/{worker_id}/claim", "claim_runs", "Claim runs", Role.WORKER,
-        body=ClaimBody, most_bytes=MOST_BYTES, answer=ShownClaim, errors=("ALREADY_EXISTS", "RATE_LIMITED"),
+        body=ClaimWrite, most_bytes=MOST_BYTES, answer=ShownClaim, errors=("ALREADY_EXISTS", "RATE_LIMITED"),
         is_audited=False,
     )  # fmt: skip
     async def claim(self, request: Request, worker_id: str, given: Given) -> object:
@@ -125,7 +125,7 @@ class ProtocolCalls:
 
     @call(
         "POST", "/workers/{worker_id}/heartbeat", "heartbeat", "Renew leases, and receive orders",
-        Role.WORKER, body=HeartbeatBody, most_bytes=MOST_BYTES, answer=ShownHeartbeat, is_counted=False,
+        Role.WORKER, body=HeartbeatWrite, most_bytes=MOST_BYTES, answer=ShownHeartbeat, is_counted=False,
         is_audited=False,
     )  # fmt: skip
     async def heartbeat(self, request: Request, worker_id: str, given: Given) -> object:
@@ -138,7 +138,7 @@ class ProtocolCalls:
 
     @call(
         "POST", "/runs/{run_id}/settle", "settle_run", "Report how an attempt ended", Role.WORKER,
-        body=SettleBody, body_required=True, most_bytes=MOST_BYTES, answer=SettledRun, errors=("LEASE_LOST",),
+        body=SettleWrite, body_required=True, most_bytes=MOST_BYTES, answer=SettledRun, errors=("LEASE_LOST",),
         is_counted=False, is_audited=False,
     )  # fmt: skip
     async def settle(self, request: Request, run_id: RunId, given: Given) -> object:
@@ -151,7 +151,7 @@ class ProtocolCalls:
 
     @call(
         "POST", "/runs/{run_id}/progress", "report_progress", "Report progress", Role.WORKER,
-        body=ProgressBody, body_required=True, answer=LeaseOrder, errors=("LEASE_LOST",), is_counted=False,
+        body=ProgressWrite, body_required=True, answer=LeaseOrder, errors=("LEASE_LOST",), is_counted=False,
         is_audited=False,
     )  # fmt: skip
     async def progress(self, request: Request, run_id: RunId, given: Given) -> object:
@@ -160,7 +160,7 @@ class ProtocolCalls:
 
     @call(
         "POST", "/runs/{run_id}/log", "write_log", "Write to the log of a run", Role.WORKER,
-        body=LogBody, body_required=True, most_bytes=MOST_BYTES, answer=LeaseOrder, errors=("LEASE_LOST",),
+        body=LogWrite, body_required=True, most_bytes=MOST_BYTES, answer=LeaseOrder, errors=("LEASE_LOST",),
         is_counted=False, is_audited=False,
     )  # fmt: skip
     async def log(self, request: Request, run_id: RunId, given: Given) -> object:
@@ -170,7 +170,7 @@ class ProtocolCalls:
 
     @call(
         "POST", "/runs/{run_id}/extend", "extend_run", "Extend the deadline of an attempt", Role.WORKER,
-        body=ExtendBody, body_required=True, answer=LeaseOrder, errors=("LEASE_LOST",), is_counted=False,
+        body=ExtendWrite, body_required=True, answer=LeaseOrder, errors=("LEASE_LOST",), is_counted=False,
         is_audited=False,
     )  # fmt: skip
     async def extend(self, request: Request, run_id: RunId, given: Given) -> object:

@@ -26,7 +26,7 @@ from noonbell.model import request as model
 from noonbell.model.request import Publication, PublishOutcome
 from noonbell.model.run import SUCCEEDED, ChildRequest, Origin, Run, RunId
 from noonbell.model.task import TaskId, TaskSpec
-from noonbell.service.publishing import Trigger, read_publication
+from noonbell.service.publishing import TriggerWrite, read_publication
 from noonbell.service.task_fields import Rules, read_task
 from noonbell.targets.jobs.handler import Context, Handler, HandlerKind, Resources
 from noonbell.when.interval import from_short
@@ -328,7 +328,7 @@ class PublishRequest(msgspec.Struct, Generic[R], frozen=True):
             fields["payload"] = self.payload
         if "delay" in fields:
             fields["delay_seconds"] = _in_seconds(fields.pop("delay"))
-        publication = read_publication(read_into(Trigger, fields, at), at, task_id, Origin.PUBLISH)
+        publication = read_publication(read_into(TriggerWrite, fields, at), at, task_id, Origin.PUBLISH)
         if "delay_seconds" in problems.found:
             problems.found["delay"] = problems.found.pop("delay_seconds")
         problems.finish()

@@ -93,13 +93,13 @@ def check_calendars(calendars: list[tuple[str, dict[str, Any]]]) -> None:
     """Raises InvalidArgument with every problem of every calendar."""
     from noonbell.fields import read_into
     from noonbell.fields.problems import Problems, ReadContext
-    from noonbell.service.calendars import CalendarBody, check_days
+    from noonbell.service.calendars import CalendarWrite, check_days
 
     problems: dict[str, str] = {}
     times = Counter(name for name, _ in calendars)
     for name, body in calendars:
         at = ReadContext(Problems())
-        check_days(read_into(CalendarBody, body, at), at)
+        check_days(read_into(CalendarWrite, body, at), at)
         problems.update({f"calendars[{name}].{key}": problem for key, problem in at.problems.found.items()})
         if times[name] > 1:
             problems[f"calendars[{name}]"] = "is there twice; a name belongs to one calendar"

@@ -30,7 +30,7 @@ from noonbell.model.target_kind import ExecType
 from noonbell.model.task import Task, TaskId, TaskStatus
 from noonbell.service import Services
 from noonbell.service.filters import PageNumber, RunList, TaskRef, Word, every
-from noonbell.service.task_fields import TaskBody, TaskPatch
+from noonbell.service.task_fields import TaskPatch, TaskWrite
 from noonbell.service.tasks import shown as shown_task
 from noonbell.when.cron_fields import CronDialect
 from noonbell.when.zones import find
@@ -73,12 +73,12 @@ def zone_of(name: str) -> str:
     return find(f"{sign}{int(hours):02d}:{minutes}").name
 
 
-class LegacyTaskBody(TaskBody, frozen=True, kw_only=True):
+class LegacyTaskBody(TaskWrite, frozen=True, kw_only=True):
     """Other fields are passed over, as they were there."""
 
     component: ClassVar[str] = "LegacyTaskWrite"
     takes_more: ClassVar[bool] = True
-    without: ClassVar[tuple[str, ...]] = tuple(set(TaskBody.__struct_fields__) - set(FIELDS))
+    without: ClassVar[tuple[str, ...]] = tuple(set(TaskWrite.__struct_fields__) - set(FIELDS))
 
 
 class LegacyTaskPatch(TaskPatch, frozen=True, kw_only=True):

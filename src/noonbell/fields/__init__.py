@@ -416,8 +416,8 @@ def from_query(struct: type[msgspec.Struct], items: Iterable[tuple[str, str]]) -
 
 
 def component_of(struct: type[msgspec.Struct]) -> str:
-    """The name of a Struct's schema: `component` of the class, or the name of the class."""
-    return str(getattr(struct, "component", struct.__name__))
+    """The name of a Struct's schema: `component` of the class itself, or the name of the class."""
+    return str(vars(struct).get("component", struct.__name__))
 
 
 def list_of(component: str, item: type[msgspec.Struct], *beside: type[msgspec.Struct]) -> type[msgspec.Struct]:

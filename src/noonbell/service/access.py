@@ -41,8 +41,7 @@ NOT_MINTED: Final = (
 )
 
 
-class TokenBody(msgspec.Struct, frozen=True, kw_only=True):
-    component: ClassVar[str] = "TokenWrite"
+class TokenWrite(msgspec.Struct, frozen=True, kw_only=True):
     noun: ClassVar[str] = "a token"
     example: ClassVar[dict[str, Any]] = {"name": "ci", "role": "operator"}
 
@@ -159,7 +158,7 @@ class Access:
         at = ReadContext(Problems())
         bounds = {"queues": list(queues), "labels": dict(labels or {}), "job_types": list(job_types)}
         given = {"name": name, "role": role, "expires_in": seconds}
-        asked = read_into(TokenBody, {**given, **{key: value or None for key, value in bounds.items()}}, at)
+        asked = read_into(TokenWrite, {**given, **{key: value or None for key, value in bounds.items()}}, at)
         if "role" not in at.problems.found:
             for field, problem in _scope_problems(asked.role, queues, labels or {}, job_types).items():
                 at.wrong(field, problem)

@@ -80,7 +80,6 @@ _ACTS: Final = {
 class BulkStart(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done with which runs or tasks."""
 
-    component: ClassVar[str] = "BulkStart"
     noun: ClassVar[str] = "a bulk operation"
     example: ClassVar[dict[str, Any]] = {"kind": "retry_runs", "filter": {"status": ["FAILED"], "task": "sync_stats"}}
 

@@ -60,8 +60,7 @@ _TRY_AGAIN: Final = 900
 """Seconds after which a source that could not be fetched is asked again, unless it is asked more often anyway."""
 
 
-class CalendarBody(CalendarSpec, frozen=True, kw_only=True):
-    component: ClassVar[str] = "CalendarWrite"
+class CalendarWrite(CalendarSpec, frozen=True, kw_only=True):
     noun: ClassVar[str] = "a calendar"
     example: ClassVar[dict[str, Any]] = {
         "timezone": "Asia/Shanghai",
@@ -87,10 +86,8 @@ class CalendarBody(CalendarSpec, frozen=True, kw_only=True):
     ] = None
 
 
-class CalendarInFile(CalendarBody, frozen=True, kw_only=True):
+class CalendarInFile(CalendarWrite, frozen=True, kw_only=True):
     """A calendar as files have it."""
-
-    component: ClassVar[str] = "CalendarInFile"
 
     name: Annotated[str, meta("Unique.", min_length=1, max_length=100)]
     ical_file: Annotated[
@@ -128,8 +125,6 @@ class SlotMove(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CalendarPreview(msgspec.Struct, frozen=True, kw_only=True):
-    component: ClassVar[str] = "CalendarPreview"
-
     changes: Annotated[bool, meta("False: the calendar already has this content.", examples=[True])]
     tasks: Annotated[int, meta("Tasks that use it.", examples=[3])]
     moves: Annotated[list[SlotMove], meta("Slots that move, by task and time.")]
@@ -151,8 +146,6 @@ class CalendarDay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CalendarDays(msgspec.Struct, frozen=True, kw_only=True):
-    component: ClassVar[str] = "CalendarDays"
-
     items: list[CalendarDay]
 
 
@@ -313,7 +306,7 @@ class Calendars:
     async def _read(self, name: str, given: Mapping[str, Any]) -> CalendarChange:
         checked_name(name)
         at = ReadContext(Problems())
-        body = read_into(CalendarBody, given, at)
+        body = read_into(CalendarWrite, given, at)
         spec = filled(CalendarSpec, body)
         check_days(body, at)
         if spec.ical is not None and not any(name.partition(".")[0] == "ical" for name in at.problems.found):
@@ -366,7 +359,7 @@ def checked_name(name: str) -> str:
     return name
 
 
-def check_days(body: CalendarBody, at: ReadContext) -> None:
+def check_days(body: CalendarWrite, at: ReadContext) -> None:
     if body.timezone is not None:
         try:
             zones.find(body.timezone)

@@ -33,14 +33,13 @@ _FREE_UNKNOWN: Final = 60
 _NO_RUN: Final = "there is no run for this callback"
 
 
-class CallbackBody(msgspec.Struct, frozen=True, kw_only=True):
+class CallbackWrite(msgspec.Struct, frozen=True, kw_only=True):
     """What a target says of its run.
 
     Other fields are let in, and kept with the body: what calls back is often a program that cannot be changed, and its
     result must not be lost over a field more.
     """
 
-    component: ClassVar[str] = "CallbackWrite"
     noun: ClassVar[str] = "a callback"
     takes_more: ClassVar[bool] = True
 
@@ -52,9 +51,7 @@ class CallbackBody(msgspec.Struct, frozen=True, kw_only=True):
     progress: Annotated[Any, meta("With RUNNING: the progress.")] = None
 
 
-class CallbackByIds(CallbackBody, frozen=True, kw_only=True):
-    component: ClassVar[str] = "CallbackByIdsWrite"
-
+class CallbackByIdsWrite(CallbackWrite, frozen=True, kw_only=True):
     task_id: Annotated[
         TaskId, meta("The run's task.", ge=1, le=2**53 - 1, expected="the id of the run's task", examples=[1])
     ]
@@ -106,7 +103,7 @@ class Callbacks:
         """Receive a callback by the token of its run. Raises NotFound for a token that was given to no run; that is
         recorded all the same. A peer that sends many of those gets RateLimited, and they are no longer recorded.
         """
-        message = _message_of(read(CallbackBody, given))
+        message = _message_of(read(CallbackWrite, given))
         return _answer(await self._receive(self._incoming(source, token=token), message, source))
 
     async def by_ids(self, given: Mapping[str, Any], source: CallbackSource) -> CallbackAnswer:
@@ -115,7 +112,7 @@ class Callbacks:
             raise Forbidden(
                 "callbacks by task ID and run ID are turned off here (callback.allow_id_mode); use the token"
             )
-        asked = read(CallbackByIds, given)
+        asked = read(CallbackByIdsWrite, given)
         came = self._incoming(source, task_id=asked.task_id, run_id=asked.run_id)
         if await self._awaits_none(asked.task_id, asked.run_id):
             reason = "the run awaits no callback: its task is not ASYNC"
@@ -165,7 +162,7 @@ class Callbacks:
         return task is None or not task.spec.awaits_callback
 
 
-def _message_of(body: CallbackBody) -> CallbackMessage:
+def _message_of(body: CallbackWrite) -> CallbackMessage:
     progress = body.progress
     return CallbackMessage(
         status=body.status,

@@ -61,10 +61,9 @@ _RateKey = Annotated[
 ]
 
 
-class CallBody(Call, frozen=True, kw_only=True):
+class CallWrite(Call, frozen=True, kw_only=True):
     """A call as its caller writes it."""
 
-    component: ClassVar[str] = "CallWrite"
     example: ClassVar[dict[str, Any]] = {
         "url": "https://svc.internal/mails",
         "body": {"to": "a@example.com"},
@@ -100,8 +99,7 @@ class CallBody(Call, frozen=True, kw_only=True):
     rate_key: _RateKey | None = None
 
 
-class CallBatch(msgspec.Struct, frozen=True, kw_only=True):
-    component: ClassVar[str] = "CallBatchWrite"
+class CallBatchWrite(msgspec.Struct, frozen=True, kw_only=True):
     noun: ClassVar[str] = "a batch of calls"
     example: ClassVar[dict[str, Any]] = {
         "calls": [
@@ -110,7 +108,7 @@ class CallBatch(msgspec.Struct, frozen=True, kw_only=True):
         ]
     }
 
-    calls: Annotated[list[CallBody], meta("All of them, or none.", min_length=1, max_length=MOST_CALLS)]
+    calls: Annotated[list[CallWrite], meta("All of them, or none.", min_length=1, max_length=MOST_CALLS)]
 
 
 class CallBatchAnswer(msgspec.Struct, frozen=True):
@@ -158,8 +156,8 @@ class Calls:
         if not 1 <= len(given) <= MOST_CALLS:
             problems.add("calls", f"are {len(given)}; expected 1 to {MOST_CALLS}")
             problems.finish()
-        asked: list[CallBody] = []
-        expiring: list[tuple[CallBody, ReadContext]] = []
+        asked: list[CallWrite] = []
+        expiring: list[tuple[CallWrite, ReadContext]] = []
         for index, each in enumerate(given):
             if problems.are_enough:
                 break
@@ -187,8 +185,8 @@ class Calls:
         task = await self._store.task_named(name_of(queue))
         return [] if task is None else await self._store.key_lines(task.id, limit)
 
-    def _read(self, given: Mapping[str, Any], at: ReadContext) -> CallBody:
-        asked = read_into(CallBody, _over_defaults(given, self._rules), at)
+    def _read(self, given: Mapping[str, Any], at: ReadContext) -> CallWrite:
+        asked = read_into(CallWrite, _over_defaults(given, self._rules), at)
         for name in ("url", "success_url", "failure_url"):
             url = getattr(asked, name)
             if url is not None and at.name_of(name) not in at.problems.found:
@@ -204,7 +202,7 @@ class Calls:
             at.wrong("labels", "are more than {most} bytes", most=MOST_BYTES)
         return asked
 
-    async def _check_expiry(self, asked: Sequence[tuple[CallBody, ReadContext]]) -> None:
+    async def _check_expiry(self, asked: Sequence[tuple[CallWrite, ReadContext]]) -> None:
         """Asks the store for the time only where a call expires."""
         expiring = [(call, at) for call, at in asked if call.expires_at is not None]
         now = await self._store.now() if expiring else Instant(0)
@@ -226,7 +224,7 @@ class Calls:
         elif (denied := self._rules.address_problem(resolve_service(url, services or {}))) is not None:
             at.wrong(name, "may not be called: {denied}", denied=denied)
 
-    async def _publish(self, asked: Sequence[CallBody], trace_id: str | None) -> list[PublishResult]:
+    async def _publish(self, asked: Sequence[CallWrite], trace_id: str | None) -> list[PublishResult]:
         tasks = {queue: await self._task_of(queue) for queue in {each.queue for each in asked}}
         publications = [self._publication(each, tasks[each.queue], trace_id) for each in asked]
         made = await publish(self._store, self._wakeup, publications, {task.id: task for task in tasks.values()})
@@ -234,7 +232,7 @@ class Calls:
             self._wakeup.signal(ANY_QUEUE)  # workers that make calls listen to the signals of their own queue alone
         return made
 
-    def _publication(self, asked: CallBody, task: Task, trace_id: str | None) -> Publication:
+    def _publication(self, asked: CallWrite, task: Task, trace_id: str | None) -> Publication:
         call = filled(Call, asked, headers=self._sealed(asked.headers))
         return Publication(
             task_id=task.id,

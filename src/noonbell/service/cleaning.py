@@ -28,10 +28,9 @@ MOST_IDS: Final = 1_000
 _LONGEST_AGE: Final = 3_153_600_000.0
 
 
-class Cleaning(msgspec.Struct, frozen=True, kw_only=True):
+class CleanWrite(msgspec.Struct, frozen=True, kw_only=True):
     """Which final runs are removed: those that ended longer ago than this, and all but the newest."""
 
-    component: ClassVar[str] = "CleanWrite"
     noun: ClassVar[str] = "a cleaning"
     example: ClassVar[dict[str, Any]] = {"older_than_days": 30}
 
@@ -58,17 +57,14 @@ class Cleaning(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
 
 
-class HistoryCleaned(msgspec.Struct, frozen=True):
-    component: ClassVar[str] = "Cleaned"
-
+class Cleaned(msgspec.Struct, frozen=True):
     removed: Annotated[int, meta(examples=[1200])]
     more: Annotated[bool, meta("There are more: call again.")] = False
 
 
-class RunCleaning(msgspec.Struct, frozen=True, kw_only=True):
+class CleanRunsWrite(msgspec.Struct, frozen=True, kw_only=True):
     """Which runs are removed."""
 
-    component: ClassVar[str] = "CleanRunsWrite"
     noun: ClassVar[str] = "a cleaning of runs"
     example: ClassVar[dict[str, Any]] = {"run_ids": [7340033, 7340034]}
 
@@ -98,18 +94,18 @@ class Cleanings:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def clean_queue(self, name: str, given: Mapping[str, Any]) -> HistoryCleaned:
+    async def clean_queue(self, name: str, given: Mapping[str, Any]) -> Cleaned:
         return await self._clean(given, queue=checked_name(name))
 
-    async def clean_task(self, task_id: TaskId, given: Mapping[str, Any]) -> HistoryCleaned:
+    async def clean_task(self, task_id: TaskId, given: Mapping[str, Any]) -> Cleaned:
         return await self._clean(given, task_id=task_id)
 
     async def _clean(
         self, given: Mapping[str, Any], *, queue: str | None = None, task_id: TaskId | None = None
-    ) -> HistoryCleaned:
+    ) -> Cleaned:
         """Remove runs in batches, each of which is a transaction."""
         problems = Problems()
-        asked = read_into(Cleaning, given, ReadContext(problems))
+        asked = read_into(CleanWrite, given, ReadContext(problems))
         ages = [age for age in (asked.older_than_days, asked.older_than_seconds) if age is not None]
         if len(ages) > 1 or (not ages and asked.keep is None):
             what = "expected this or older_than_days, how long ago they ended, or keep, how many of the newest stay"
@@ -123,12 +119,12 @@ class Cleanings:
             gone = await self._store.clean(before, BATCH, queue=queue, task_id=task_id, status=status, keep=asked.keep)
             removed += gone
             if gone < BATCH:
-                return HistoryCleaned(removed)
-        return HistoryCleaned(removed, more=True)
+                return Cleaned(removed)
+        return Cleaned(removed, more=True)
 
     async def clean_runs(self, given: Mapping[str, Any]) -> RunsCleaned:
         """Remove those of these runs that are final, in one transaction. What the token does not hold is not found."""
-        asked = read(RunCleaning, given)
+        asked = read(CleanRunsWrite, given)
         run_ids = list(dict.fromkeys(RunId(each) for each in asked.run_ids))
         held = await self._held(run_ids)
         kept = await self._store.clean_runs(held)

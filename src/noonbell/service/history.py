@@ -24,7 +24,6 @@ MOST_RUNS: Final = 1_000
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One run of the past."""
 
-    component: ClassVar[str] = "RunRecord"
     noun: ClassVar[str] = "a run of the past"
 
     task: Annotated[
@@ -58,7 +57,6 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunRecords(msgspec.Struct, frozen=True, kw_only=True):
-    component: ClassVar[str] = "RunRecords"
     noun: ClassVar[str] = "a history"
 
     runs: Annotated[list[RunRecord], meta("All of them, or none.", min_length=1, max_length=MOST_RUNS)]

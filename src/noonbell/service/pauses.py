@@ -22,7 +22,6 @@ MOST_REASON: Final = 500
 class PauseWrite(msgspec.Struct, frozen=True, kw_only=True):
     """Why everything is paused."""
 
-    component: ClassVar[str] = "PauseWrite"
     noun: ClassVar[str] = "a pause"
 
     reason: Annotated[
@@ -44,8 +43,6 @@ class PauseState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PauseChanged(PauseState, frozen=True, kw_only=True):
-    component: ClassVar[str] = "PauseChanged"
-
     changed: Annotated[bool, meta("False: it was already so; nothing changed.", examples=[True])]
 
 
@@ -90,7 +87,6 @@ LONGEST: Final = 366 * 86_400
 class TaskPauseWrite(msgspec.Struct, frozen=True, kw_only=True):
     """Why a task is paused, and until when. Empty: without a reason, until it is resumed."""
 
-    component: ClassVar[str] = "TaskPauseWrite"
     noun: ClassVar[str] = "a pause of a task"
     example: ClassVar[dict[str, Any]] = {"reason": "the vendor mends its API", "for_seconds": 7_200}
 

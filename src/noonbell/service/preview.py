@@ -56,8 +56,7 @@ class ShownNote(msgspec.Struct, frozen=True):
     message: Annotated[str, meta("In the language of the caller.")]
 
 
-class PreviewBody(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
-    component: ClassVar[str] = "PreviewWrite"
+class PreviewWrite(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
     noun: ClassVar[str] = "a preview"
     example: ClassVar[dict[str, Any]] = {"cron_expr": "*/5 * * * *", "timezone": "Asia/Shanghai", "count": 5}
 
@@ -101,8 +100,6 @@ class PreviewAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchedulePreview(PreviewAnswer, frozen=True, kw_only=True):
-    component: ClassVar[str] = "SchedulePreview"
-
     skipped: Annotated[
         list[Fire] | msgspec.UnsetType,
         meta(
@@ -125,7 +122,7 @@ class Previews:
     async def of(self, given: Mapping[str, Any], lang: str = "en") -> dict[str, Any]:
         """The answer of `POST /schedules/preview`. Raises InvalidArgument with every wrong field."""
         at = ReadContext(Problems())
-        asked = read_into(PreviewBody, given, at)
+        asked = read_into(PreviewWrite, given, at)
         check_zone(given, at)
         if all(given.get(name) is None for name in ("schedule", "cron_expr", "schedules")):
             at.wrong("schedule", "is missing; expected a schedule, or a cron_expr")
@@ -145,7 +142,7 @@ class Previews:
         if calendar is None or asked.calendar is None:
             shown = preview_of(schedule, asked.timezone, asked.count, slot_of(after), said).as_json()
         else:
-            spec = TaskSpec(name=PreviewBody.noun, calendar=asked.calendar, timezone=asked.timezone)
+            spec = TaskSpec(name=PreviewWrite.noun, calendar=asked.calendar, timezone=asked.timezone)
             shown = preview_of(schedule, asked.timezone, 0, slot_of(after), said).as_json()
             shown |= fires_under(spec, calendar, schedule, after, asked.count)
         return {**shown, "next_fires": marked(shown["next_fires"], asked.quiet, asked.timezone)}

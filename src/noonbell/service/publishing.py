@@ -44,10 +44,9 @@ LONGEST_DELAY: Final = 315_360_000.0
 Priority = Annotated[int, meta("Higher runs first.", ge=-1_000_000_000, le=1_000_000_000)]
 
 
-class Trigger(msgspec.Struct, frozen=True, kw_only=True):
+class TriggerWrite(msgspec.Struct, frozen=True, kw_only=True):
     """One run outside the schedule."""
 
-    component: ClassVar[str] = "TriggerWrite"
     noun: ClassVar[str] = "a run to publish"
     example: ClassVar[dict[str, Any]] = {"override_body": '{"day": "2026-11-15"}', "key": "stats-2026-11-15"}
 
@@ -91,10 +90,8 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
 
-class TriggerOf(Trigger, frozen=True, kw_only=True):
+class BatchRun(TriggerWrite, frozen=True, kw_only=True):
     """A run of a batch: the same, with the task that it is of."""
-
-    component: ClassVar[str] = "BatchRun"
 
     task: Annotated[
         Annotated[int, meta(ge=1, le=2**53 - 1)] | Annotated[str, meta(min_length=1, max_length=260)],
@@ -112,7 +109,7 @@ class PublishBatch(msgspec.Struct, frozen=True, kw_only=True):
         ]
     }
 
-    runs: Annotated[list[TriggerOf], meta("All of them, or none.", min_length=1, max_length=MOST_RUNS)]
+    runs: Annotated[list[BatchRun], meta("All of them, or none.", min_length=1, max_length=MOST_RUNS)]
 
 
 class Triggered(msgspec.Struct, frozen=True):
@@ -151,7 +148,7 @@ class Publishing:
         """
         task_id = await self._id_of(ref)
         at = ReadContext(Problems())
-        publication = read_publication(read_into(Trigger, given or {}, at), at, task_id, origin, trace_id)
+        publication = read_publication(read_into(TriggerWrite, given or {}, at), at, task_id, origin, trace_id)
         at.problems.finish()
         await self._check_overrides([publication])
         (published,) = await publish(self._store, self._wakeup, [publication], self._cache)
@@ -183,7 +180,7 @@ class Publishing:
                 await asyncio.sleep(0)  # others have their turn: a large batch takes a good part of a second
             if isinstance(each, Mapping):
                 at = ReadContext(problems, f"runs[{index}]")
-                asked = read_into(Trigger, each, at, besides=("task",))
+                asked = read_into(TriggerWrite, each, at, besides=("task",))
                 publications.append(read_publication(asked, at, task_id, Origin.PUBLISH, trace_id))
         problems.finish()
         await self._check_overrides(publications)
@@ -235,7 +232,7 @@ class Publishing:
 
 
 def read_publication(
-    asked: Trigger, at: ReadContext, task_id: TaskId, origin: Origin, trace_id: str | None = None
+    asked: TriggerWrite, at: ReadContext, task_id: TaskId, origin: Origin, trace_id: str | None = None
 ) -> Publication:
     """What a caller asks for; problems are left with `at`."""
     if asked.run_at is not None and asked.delay_seconds is not msgspec.UNSET:
@@ -271,7 +268,7 @@ def read_publication(
     )
 
 
-def _check_dedupe(asked: Trigger, rule: Dedupe, at: ReadContext) -> None:
+def _check_dedupe(asked: TriggerWrite, rule: Dedupe, at: ReadContext) -> None:
     is_key, within = rule.mode is DedupeMode.KEY, ReadContext(at.problems, at.name_of("dedupe"))
     if asked.key is not None:
         at.wrong("dedupe", "has its own key, and key is given too; expected one of the two")
@@ -292,8 +289,7 @@ MOST_SLOTS: Final = 10_000
 """In one call."""
 
 
-class Backfill(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
-    component: ClassVar[str] = "BackfillWrite"
+class BackfillWrite(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
     noun: ClassVar[str] = "a backfill"
     example: ClassVar[dict[str, Any]] = {"from": "2026-11-14T00:00:00Z", "to": "2026-11-15T00:00:00Z", "dry_run": True}
 
@@ -326,7 +322,7 @@ class Backfills:
         """
         task = await self._tasks.get(ref)
         at = ReadContext(Problems())
-        wanted = read_into(Backfill, given, at)
+        wanted = read_into(BackfillWrite, given, at)
         now = await self._store.now()
         until = now if wanted.until is None else wanted.until
         if until > now:

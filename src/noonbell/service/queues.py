@@ -75,10 +75,9 @@ class DeadRuns(RunList, frozen=True, kw_only=True):
     without: ClassVar[tuple[str, ...]] = ("queue",)
 
 
-class Redriving(msgspec.Struct, frozen=True, kw_only=True):
+class RedriveWrite(msgspec.Struct, frozen=True, kw_only=True):
     """Which runs that failed for good are run again; without a filter, all of the queue."""
 
-    component: ClassVar[str] = "RedriveWrite"
     noun: ClassVar[str] = "a redrive"
     example: ClassVar[dict[str, Any]] = {"filter": {"from": "2026-11-15T00:00:00Z"}, "dry_run": False}
 

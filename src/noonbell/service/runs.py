@@ -77,8 +77,7 @@ class RunsRetried(msgspec.Struct, frozen=True):
     more: Annotated[bool, meta("There are more: call again.")] = False
 
 
-class CancelBody(msgspec.Struct, frozen=True, kw_only=True):
-    component: ClassVar[str] = "CancelWrite"
+class CancelWrite(msgspec.Struct, frozen=True, kw_only=True):
     noun: ClassVar[str] = "a cancel"
 
     reason: Annotated[str, meta("The reason, kept with the run.", max_length=1_000, examples=["wrong day"])] = ""
@@ -87,7 +86,6 @@ class CancelBody(msgspec.Struct, frozen=True, kw_only=True):
 class BulkRuns(msgspec.Struct, frozen=True, kw_only=True):
     """Which runs a bulk change is about: those of a filter, or all."""
 
-    component: ClassVar[str] = "BulkRuns"
     noun: ClassVar[str] = "a bulk change"
     example: ClassVar[dict[str, Any]] = {"filter": {"task": "sync_stats", "status": ["SCHEDULED"]}}
 
@@ -104,8 +102,7 @@ class ShownCancel(msgspec.Struct, frozen=True):
     canceled: Annotated[bool, meta("False: it was already final, and is not changed.", examples=[True])]
 
 
-class RetryBody(msgspec.Struct, frozen=True, kw_only=True):
-    component: ClassVar[str] = "RetryWrite"
+class RetryWrite(msgspec.Struct, frozen=True, kw_only=True):
     noun: ClassVar[str] = "a retry"
 
     from_step: Annotated[

@@ -51,9 +51,7 @@ class SlaList(RunFilter, frozen=True, kw_only=True, rename=FROM_TO):
     by: Annotated[FigureStep | None, meta("Also the figures of each hour or day (UTC).", examples=["day"])] = None
 
 
-class BudgetLeft(msgspec.Struct, frozen=True, kw_only=True):
-    component: ClassVar[str] = "ErrorBudget"
-
+class ErrorBudget(msgspec.Struct, frozen=True, kw_only=True):
     window: Annotated[str, meta(examples=["28d"])]
     success_ratio: Annotated[float | None, meta("Over the window up to now.", examples=[0.9965])]
     wanted: Annotated[float, meta("The task's target.", examples=[0.99])]
@@ -64,9 +62,7 @@ class BudgetLeft(msgspec.Struct, frozen=True, kw_only=True):
     ]
 
 
-class SlaFigures(msgspec.Struct, frozen=True, kw_only=True):
-    component: ClassVar[str] = "ServiceLevelFigures"
-
+class ServiceLevelFigures(msgspec.Struct, frozen=True, kw_only=True):
     at: Annotated[Moment, meta("The start of the hour or day, or of the whole time range.")]
     runs: Annotated[int, meta("Without those that were skipped.", examples=[288])]
     success_ratio: Annotated[float | None, meta(examples=[0.9965])]
@@ -76,15 +72,13 @@ class SlaFigures(msgspec.Struct, frozen=True, kw_only=True):
     breaches: Annotated[dict[str, int], meta("By level.", examples=[{"finish_by": 1}])]
 
 
-class SlaOfTask(SlaFigures, frozen=True, kw_only=True):
-    component: ClassVar[str] = "TaskServiceLevel"
-
+class TaskServiceLevel(ServiceLevelFigures, frozen=True, kw_only=True):
     task_id: Annotated[int, meta(examples=[1])]
     task_name: Annotated[str, meta(examples=["sync_stats"])]
     sla: Annotated[Sla | None, meta("Its own, or that of one of its labels.")]
     is_default: Annotated[bool, meta("Whether it is that of a label.", examples=[False])]
-    error_budget: Annotated[BudgetLeft | None, meta("Null without `success_ratio`.")]
-    points: Annotated[list[SlaFigures], meta("With `by`: each hour or day that has figures.")]
+    error_budget: Annotated[ErrorBudget | None, meta("Null without `success_ratio`.")]
+    points: Annotated[list[ServiceLevelFigures], meta("With `by`: each hour or day that has figures.")]
 
 
 class SlaAnswer(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
@@ -93,12 +87,13 @@ class SlaAnswer(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
     since: Moment
     until: Moment
     total: Annotated[
-        SlaFigures,
+        ServiceLevelFigures,
         meta("All tasks that match together, the first 1,000 by name; of a queue alone, whatever ran on it."),
     ]
-    points: Annotated[list[SlaFigures], meta("The same, with `by`: each hour or day that has figures.")]
+    points: Annotated[list[ServiceLevelFigures], meta("The same, with `by`: each hour or day that has figures.")]
     tasks: Annotated[
-        list[SlaOfTask], meta("Tasks that match, 100 at most; without a filter, those that have a service level.")
+        list[TaskServiceLevel],
+        meta("Tasks that match, 100 at most; without a filter, those that have a service level."),
     ]
     tasks_total: Annotated[int, meta("How many tasks match.", examples=[1])]
     breaches: Annotated[
@@ -159,14 +154,14 @@ class ServiceLevels:
     async def of_run(self, run_id: int) -> list[SlaBreach]:
         return await self._store.sla_breaches(10, run_id=run_id)
 
-    async def budget(self, task_id: int, sla: Sla, now: Instant) -> BudgetLeft | None:
+    async def budget(self, task_id: int, sla: Sla, now: Instant) -> ErrorBudget | None:
         if sla.success_ratio is None:
             return None
         stretch = stretch_of(now - sla.window_length, now + 1, now)
         found = await self._store.rollups(Scope.TASK, stretch, names=[str(task_id)])
         figures = found[0].figures if found else Figures()
         budget = budget_of(sla.success_ratio, figures)
-        return BudgetLeft(
+        return ErrorBudget(
             window=sla.window,
             success_ratio=figures.success,
             wanted=sla.success_ratio,
@@ -207,11 +202,11 @@ class ServiceLevels:
         points: Mapping[str, Mapping[Instant, Figures]],
         counts: Mapping[tuple[int, int], dict[str, int]],
         now: Instant,
-    ) -> SlaOfTask:
+    ) -> TaskServiceLevel:
         sla = self._store.sla_of(task.spec)
         total = _figures(stretch.since, sums.get(str(task.id), Figures()), counts.get((task.id, 0), {}))
         return filled(
-            SlaOfTask,
+            TaskServiceLevel,
             total,
             task_id=task.id,
             task_name=task.name,
@@ -257,8 +252,8 @@ def _summed(counts: Mapping[tuple[int, int], dict[str, int]], ids: Sequence[int]
     return total
 
 
-def _figures(at: Instant, figures: Figures, breaches: dict[str, int]) -> SlaFigures:
-    return SlaFigures(
+def _figures(at: Instant, figures: Figures, breaches: dict[str, int]) -> ServiceLevelFigures:
+    return ServiceLevelFigures(
         at=at,
         runs=figures.runs - figures.skipped,
         success_ratio=None if figures.success is None else round(figures.success, 4),

@@ -82,10 +82,9 @@ class Draft:
     skip_next: int | None = None
 
 
-class TaskBody(TaskSpec, frozen=True, kw_only=True):
+class TaskWrite(TaskSpec, frozen=True, kw_only=True):
     """A task as its caller writes it: the spec, the short form of its schedule, and the status that it begins with."""
 
-    component: ClassVar[str] = "TaskWrite"
     example: ClassVar[dict[str, Any] | None] = {
         "name": "sync_stats",
         "description": "Collect the figures",
@@ -177,26 +176,24 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
 VERSION = meta("The version that was read, a number; if it is no longer current: VERSION_CONFLICT.", anything=True)
 
 
-class TaskReplacement(TaskBody, frozen=True, kw_only=True):
+class TaskReplace(TaskWrite, frozen=True, kw_only=True):
     """What is left out gets its default."""
 
-    component: ClassVar[str] = "TaskReplace"
     beside: ClassVar[tuple[type[msgspec.Struct], ...]] = (TaskState,)
 
     id: Annotated[int, meta("The id in the path.", read_only=True)] = 0
     version: Annotated[Any, VERSION] = msgspec.UNSET
 
 
-class TaskPatch(TaskReplacement, frozen=True, kw_only=True):
+class TaskPatch(TaskReplace, frozen=True, kw_only=True):
     """What is left out stays."""
 
-    component: ClassVar[str] = "TaskPatch"
     example: ClassVar[dict[str, Any] | None] = {"cron_expr": "*/10 * * * *", "description": "Every ten minutes"}
 
     name: Annotated[str | msgspec.UnsetType, meta("1 to 255 characters, unique.", min_length=1)] = msgspec.UNSET  # type: ignore[assignment]
 
 
-class ShownTask(TaskBody, frozen=True, kw_only=True):
+class ShownTask(TaskWrite, frozen=True, kw_only=True):
     component: ClassVar[str] = "Task"
     example: ClassVar[dict[str, Any] | None] = None
     beside: ClassVar[tuple[type[msgspec.Struct], ...]] = (TaskState,)
@@ -221,7 +218,7 @@ def read_task(given: Mapping[str, Any], now: Instant, rules: Rules, *, kept: Tas
     zone = _zone(given)
     at = ReadContext(Problems(), zone=when.zones.find(zone))
     kind = target_kind(given.get("exec_type"), given if given.get("exec_type") is None else {})
-    values = read_values(TaskBody, _over_defaults(given, rules, kind), at)
+    values = read_values(TaskWrite, _over_defaults(given, rules, kind), at)
     values["timezone"] = zone
     status, skip_next = values.pop("status", None), values.pop("skip_next", None)
     for name in ("schedule", "schedules", "exclude", "cron_expr", "cron_dialect"):

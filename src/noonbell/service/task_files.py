@@ -46,7 +46,7 @@ from noonbell.model.task_schedule import WHEN_FIELDS
 from noonbell.policy.joins import closed_path
 from noonbell.service import scope, secrets, tasks
 from noonbell.service.filters import every
-from noonbell.service.task_fields import READ_ONLY, VERSION, Draft, TaskBody
+from noonbell.service.task_fields import READ_ONLY, VERSION, Draft, TaskWrite
 from noonbell.service.tasks import SYSTEM, Replacement
 from noonbell.service.tasks import written as whole
 from noonbell.when import due
@@ -60,10 +60,8 @@ if TYPE_CHECKING:
 MOST_TASKS = 5_000
 
 
-class TaskInFile(TaskBody, frozen=True, kw_only=True):
+class TaskInFile(TaskWrite, frozen=True, kw_only=True):
     """A task of a file: as for `POST /tasks`, with the version that its writer has seen."""
-
-    component: ClassVar[str] = "TaskInFile"
 
     managed_by: Annotated[str, meta("The same as `owner`.", read_only=True)] = "api"
     version: Annotated[Any, VERSION] = msgspec.UNSET

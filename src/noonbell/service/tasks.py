@@ -29,7 +29,7 @@ from noonbell.service.audit_log import note_commands
 from noonbell.service.filters import RunList, TaskFilter, TaskRef, every
 from noonbell.service.pauses import read_pause
 from noonbell.service.secrets import refuse_carried
-from noonbell.service.task_fields import READ_ONLY, VERSION, Draft, Rules, TaskBody, TaskPatch, read_task
+from noonbell.service.task_fields import READ_ONLY, VERSION, Draft, Rules, TaskPatch, TaskWrite, read_task
 from noonbell.when.cron_fields import CronDialect
 
 MOST_SKIPPED: Final = 1_000_000
@@ -62,8 +62,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
     force: Annotated[bool, meta("Delete it even if other tasks run after it.")] = False
 
 
-class SkipBody(msgspec.Struct, frozen=True, kw_only=True):
-    component: ClassVar[str] = "SkipWrite"
+class SkipWrite(msgspec.Struct, frozen=True, kw_only=True):
     noun: ClassVar[str] = "a skip"
 
     count: Annotated[
@@ -79,7 +78,6 @@ class NextList(msgspec.Struct, frozen=True, kw_only=True):
 class BulkTasks(msgspec.Struct, frozen=True, kw_only=True):
     """Which tasks a bulk change is about: those of a filter, or all."""
 
-    component: ClassVar[str] = "BulkTasks"
     noun: ClassVar[str] = "a bulk change"
     example: ClassVar[dict[str, Any]] = {"filter": {"label": "team=billing"}}
 
@@ -87,10 +85,9 @@ class BulkTasks(msgspec.Struct, frozen=True, kw_only=True):
     all: Annotated[bool, meta("All tasks, instead of a filter.")] = False
 
 
-class BatchCreate(msgspec.Struct, frozen=True, kw_only=True):
+class TaskBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Tasks to be created together."""
 
-    component: ClassVar[str] = "TaskBatch"
     noun: ClassVar[str] = "a batch of tasks"
     example: ClassVar[dict[str, Any]] = {
         "tasks": [
@@ -99,45 +96,39 @@ class BatchCreate(msgspec.Struct, frozen=True, kw_only=True):
         ]
     }
 
-    tasks: Annotated[list[Annotated[TaskBody, meta(anything=True)]], meta("Each as for `POST /tasks`.", **_LISTED)]
+    tasks: Annotated[list[Annotated[TaskWrite, meta(anything=True)]], meta("Each as for `POST /tasks`.", **_LISTED)]
 
 
-class TaskInBatch(TaskPatch, frozen=True, kw_only=True):
-    component: ClassVar[str] = "TaskBatchChange"
-
+class TaskBatchChange(TaskPatch, frozen=True, kw_only=True):
     id: Annotated[TaskId, meta("Which task.", ge=1, examples=[1])]
 
 
-class BatchChange(msgspec.Struct, frozen=True, kw_only=True):
+class TaskBatchPatch(msgspec.Struct, frozen=True, kw_only=True):
     """Tasks to be changed together."""
 
-    component: ClassVar[str] = "TaskBatchPatch"
     noun: ClassVar[str] = "a batch of changes"
     example: ClassVar[dict[str, Any]] = {
         "tasks": [{"id": 1, "priority": 5}, {"id": 2, "version": 3, "timeout_seconds": 30}]
     }
 
     tasks: Annotated[
-        list[Annotated[TaskInBatch, meta(anything=True)]],
+        list[Annotated[TaskBatchChange, meta(anything=True)]],
         meta("Each an `id`, and what changes as for `PATCH /tasks/{id}`.", **_LISTED),
     ]
 
 
-class DeletedInBatch(msgspec.Struct, frozen=True, kw_only=True):
-    component: ClassVar[str] = "TaskBatchDeletion"
-
+class TaskBatchDeletion(msgspec.Struct, frozen=True, kw_only=True):
     id: Annotated[TaskId, meta("Which task.", ge=1, examples=[1])]
     version: Annotated[Any, VERSION] = msgspec.UNSET
 
 
-class BatchDelete(msgspec.Struct, frozen=True, kw_only=True):
+class TaskBatchDelete(msgspec.Struct, frozen=True, kw_only=True):
     """Tasks to be deleted together."""
 
-    component: ClassVar[str] = "TaskBatchDelete"
     noun: ClassVar[str] = "a batch of deletions"
     example: ClassVar[dict[str, Any]] = {"tasks": [{"id": 1}, {"id": 2, "version": 3}]}
 
-    tasks: Annotated[list[Annotated[DeletedInBatch, meta(anything=True)]], meta("Each by its `id`.", **_LISTED)]
+    tasks: Annotated[list[Annotated[TaskBatchDeletion, meta(anything=True)]], meta("Each by its `id`.", **_LISTED)]
 
 
 class RunsOfTask(RunList, frozen=True, kw_only=True):

@@ -40,10 +40,8 @@ class SeriesList(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
     ] = SeriesStep.HOUR
 
 
-class DepthStep(msgspec.Struct, frozen=True, kw_only=True):
+class QueueDepthStep(msgspec.Struct, frozen=True, kw_only=True):
     """Null: no sample was taken, because no node lived or none reached the store."""
-
-    component: ClassVar[str] = "QueueDepthStep"
 
     at: Annotated[Moment, meta("Its start.")]
     samples: Annotated[int, meta("The number of samples: one per minute.", examples=[60])]
@@ -59,7 +57,7 @@ class QueueDepthAnswer(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO
     since: Moment
     until: Moment
     by: Annotated[SeriesStep, meta(examples=["hour"])]
-    items: Annotated[list[DepthStep], meta("Every step of the time range, oldest first.")]
+    items: Annotated[list[QueueDepthStep], meta("Every step of the time range, oldest first.")]
 
 
 class LoadList(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
@@ -79,9 +77,7 @@ class LoadStep(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: Annotated[Spread, meta("From start to end.")]
 
 
-class QueueLoad(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
-    component: ClassVar[str] = "QueueStats"
-
+class QueueStats(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
     name: Annotated[str, meta(examples=["default"])]
     since: Moment
     until: Moment
@@ -102,9 +98,7 @@ class WorkerLoadStep(LoadStep, frozen=True, kw_only=True):
     ]
 
 
-class WorkerLoad(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
-    component: ClassVar[str] = "WorkerStats"
-
+class WorkerStats(msgspec.Struct, frozen=True, kw_only=True, rename=FROM_TO):
     worker_id: Annotated[str, meta(examples=["host-1-4711"])]
     concurrency: Annotated[int, meta("Its places.", examples=[10])]
     since: Moment
@@ -141,11 +135,11 @@ class TimeSeries:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def queue(self, name: str, asked: LoadList) -> QueueLoad:
+    async def queue(self, name: str, asked: LoadList) -> QueueStats:
         """How long the runs of a queue waited and took."""
         name = checked_name(name)
         _, stretch, until, found = await self._load(Scope.QUEUE, name, asked)
-        return QueueLoad(
+        return QueueStats(
             name=name,
             since=stretch.since,
             until=until,
@@ -154,7 +148,7 @@ class TimeSeries:
             items=[_load(at, figures) for at, figures in found.items()],
         )
 
-    async def worker(self, worker_id: str, places: int, started_at: Instant, asked: LoadList) -> WorkerLoad:
+    async def worker(self, worker_id: str, places: int, started_at: Instant, asked: LoadList) -> WorkerStats:
         """How long the runs of a worker took, and how busy it was."""
         span, stretch, until, found = await self._load(Scope.WORKER, worker_id, asked)
 
@@ -163,7 +157,7 @@ class TimeSeries:
 
         total = _sum(found.values())
         seconds = seconds_at_work(found, span.length, until, places, started_at)
-        return WorkerLoad(
+        return WorkerStats(
             worker_id=worker_id,
             concurrency=places,
             since=stretch.since,
@@ -236,10 +230,10 @@ def _load(at: Instant, figures: Figures) -> LoadStep:
     )
 
 
-def _step(at: Instant, found: QueueDepth | None) -> DepthStep:
+def _step(at: Instant, found: QueueDepth | None) -> QueueDepthStep:
     if found is None:
-        return DepthStep(at=at, samples=0, waiting=None, most_waiting=None, longest_wait_ms=None)
-    return DepthStep(
+        return QueueDepthStep(at=at, samples=0, waiting=None, most_waiting=None, longest_wait_ms=None)
+    return QueueDepthStep(
         at=at,
         samples=found.samples,
         waiting=round(found.mean, 2),

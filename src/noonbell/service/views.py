@@ -23,7 +23,6 @@ _OF_A_PAGE: Final = frozenset({"page", "cursor", "q"})
 class ViewWrite(msgspec.Struct, frozen=True, kw_only=True):
     """What a saved view shows."""
 
-    component: ClassVar[str] = "ViewWrite"
     noun: ClassVar[str] = "a saved view"
 
     query: Annotated[

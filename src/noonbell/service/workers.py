@@ -274,8 +274,7 @@ AnyText = Annotated[
 ]
 
 
-class ClaimBody(msgspec.Struct, frozen=True, kw_only=True):
-    component: ClassVar[str] = "ClaimWrite"
+class ClaimWrite(msgspec.Struct, frozen=True, kw_only=True):
     noun: ClassVar[str] = "a claim"
 
     queues: Annotated[
@@ -312,8 +311,7 @@ class HeldRun(msgspec.Struct, frozen=True, kw_only=True):
     token: Token
 
 
-class HeartbeatBody(msgspec.Struct, frozen=True, kw_only=True):
-    component: ClassVar[str] = "HeartbeatWrite"
+class HeartbeatWrite(msgspec.Struct, frozen=True, kw_only=True):
     noun: ClassVar[str] = "a heartbeat"
 
     runs: Annotated[
@@ -336,8 +334,7 @@ class AttemptCall(msgspec.Struct, frozen=True, kw_only=True):
     token: Token
 
 
-class SettleBody(AttemptCall, frozen=True, kw_only=True):
-    component: ClassVar[str] = "SettleWrite"
+class SettleWrite(AttemptCall, frozen=True, kw_only=True):
     noun: ClassVar[str] = "a settlement"
 
     outcome: Annotated[SettleOutcome, meta("How the attempt ended.")]
@@ -346,8 +343,7 @@ class SettleBody(AttemptCall, frozen=True, kw_only=True):
     error_details: Annotated[Any, meta("Kept with the run.")] = None
 
 
-class ProgressBody(AttemptCall, frozen=True, kw_only=True):
-    component: ClassVar[str] = "ProgressWrite"
+class ProgressWrite(AttemptCall, frozen=True, kw_only=True):
     noun: ClassVar[str] = "progress"
 
     current: Annotated[float, meta("The progress so far.", ge=-1e15, le=1e15, missing="a number", examples=[3])]
@@ -362,8 +358,7 @@ class LineBody(msgspec.Struct, frozen=True, kw_only=True):
     message: Annotated[Any, meta("A text.", anything=True, missing="a text", examples=["starting"])]
 
 
-class LogBody(AttemptCall, frozen=True, kw_only=True):
-    component: ClassVar[str] = "LogWrite"
+class LogWrite(AttemptCall, frozen=True, kw_only=True):
     noun: ClassVar[str] = "a line of the log"
 
     level: Annotated[Level, meta("The log level.")] = Level.INFO
@@ -379,8 +374,7 @@ class LogBody(AttemptCall, frozen=True, kw_only=True):
     ] = None
 
 
-class ExtendBody(AttemptCall, frozen=True, kw_only=True):
-    component: ClassVar[str] = "ExtendWrite"
+class ExtendWrite(AttemptCall, frozen=True, kw_only=True):
     noun: ClassVar[str] = "an extension"
 
     seconds: Annotated[
@@ -390,8 +384,6 @@ class ExtendBody(AttemptCall, frozen=True, kw_only=True):
 
 class WorkerOrder(msgspec.Struct, frozen=True):
     """What an operator wants of the worker."""
-
-    component: ClassVar[str] = "WorkerOrder"
 
     state: WorkerState
     concurrency: Annotated[int | None, meta(examples=[10])]
@@ -460,7 +452,7 @@ class WorkerProtocol:
     async def claim(self, worker_id: str, given: Mapping[str, Any]) -> Claim:
         worker_id = checked_id(worker_id)
         at = ReadContext(Problems())
-        asked = read_into(ClaimBody, given, at)
+        asked = read_into(ClaimWrite, given, at)
         for name in OWN_QUEUES.keys() & set(asked.queues):
             at.wrong("queues", f"names {name!r}; only built-in workers call {OWN_QUEUES[name].name} targets")
         for name in sorted(set(NAMED_TYPES) & set(asked.job_types or ())):
@@ -480,7 +472,7 @@ class WorkerProtocol:
 
     async def heartbeat(self, worker_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
         worker_id = checked_id(worker_id)
-        asked = read(HeartbeatBody, given)
+        asked = read(HeartbeatWrite, given)
         beat = await self._backend.heartbeat(worker_id, [(held.run_id, held.token) for held in asked.runs])
         return {
             "runs": [plain(order) for order in beat.orders],
@@ -488,7 +480,7 @@ class WorkerProtocol:
         }
 
     async def settle(self, run_id: RunId, given: Mapping[str, Any]) -> dict[str, Any]:
-        asked = read(SettleBody, given)
+        asked = read(SettleWrite, given)
         details = asked.error_details
         if details is not None and not isinstance(details, dict):
             details = {"value": details}
@@ -496,13 +488,13 @@ class WorkerProtocol:
         return {"run_id": run_id, "status": await self._backend.settle(asked.worker_id, run_id, asked.token, outcome)}
 
     async def progress(self, run_id: RunId, given: Mapping[str, Any]) -> dict[str, Any]:
-        asked = read(ProgressBody, given)
+        asked = read(ProgressWrite, given)
         made = {"current": asked.current, "total": asked.total, "message": _message(asked.message)}
         return plain(await self._backend.progress(asked.worker_id, run_id, asked.token, made))
 
     async def log(self, run_id: RunId, given: Mapping[str, Any]) -> dict[str, Any]:
         at = ReadContext(Problems())
-        asked = read_into(LogBody, given, at)
+        asked = read_into(LogWrite, given, at)
         if asked.lines is None and asked.message is None:
             at.wrong("message", "is missing; expected a text")
         if asked.lines is not None and asked.message is not None:
@@ -513,7 +505,7 @@ class WorkerProtocol:
         return plain(await self._backend.log(asked.worker_id, run_id, asked.token, written))
 
     async def extend(self, run_id: RunId, given: Mapping[str, Any]) -> dict[str, Any]:
-        asked = read(ExtendBody, given)
+        asked = read(ExtendWrite, given)
         return plain(await self._backend.extend(asked.worker_id, run_id, asked.token, asked.seconds))
 
 

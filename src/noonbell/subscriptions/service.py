@@ -73,8 +73,7 @@ class ShownSubscription(Subscription, frozen=True, kw_only=True):
 AllSubscriptions = list_of("Subscriptions", ShownSubscription)
 
 
-class SubscriptionBody(Subscription, frozen=True, kw_only=True):
-    component: ClassVar[str] = "SubscriptionWrite"
+class SubscriptionWrite(Subscription, frozen=True, kw_only=True):
     example: ClassVar[dict[str, Any]] = {
         "name": "billing",
         "url": "https://hooks.example.com/noonbell",
@@ -83,8 +82,7 @@ class SubscriptionBody(Subscription, frozen=True, kw_only=True):
     }
 
 
-class SubscriptionChange(SubscriptionBody, frozen=True, kw_only=True, rename={"goes_on": "from"}):
-    component: ClassVar[str] = "SubscriptionChange"
+class SubscriptionChange(SubscriptionWrite, frozen=True, kw_only=True, rename={"goes_on": "from"}):
     example: ClassVar[dict[str, Any]] = {"active": True, "from": "now"}
 
     name: Annotated[str, meta("The name in the path.", read_only=True, default=None)] = ""
@@ -93,7 +91,6 @@ class SubscriptionChange(SubscriptionBody, frozen=True, kw_only=True, rename={"g
 
 
 class SubscriptionMove(msgspec.Struct, frozen=True, kw_only=True, rename={"goes_on": "from"}):
-    component: ClassVar[str] = "SubscriptionMove"
     example: ClassVar[dict[str, Any]] = {"from": "2026-11-15T12:00:00Z"}
 
     goes_on: Annotated[
@@ -107,9 +104,7 @@ class SubscriptionMove(msgspec.Struct, frozen=True, kw_only=True, rename={"goes_
     ]
 
 
-class ListedDelivery(msgspec.Struct, frozen=True, kw_only=True):
-    component: ClassVar[str] = "WebhookDeliveryListed"
-
+class WebhookDeliveryListed(msgspec.Struct, frozen=True, kw_only=True):
     id: Annotated[int, meta(examples=[7340099])]
     subscription: Annotated[str, meta(examples=["billing"])]
     event_id: Annotated[str, meta("The event, as `GET /events` has it.", examples=["17.0"])]
@@ -124,7 +119,7 @@ class ListedDelivery(msgspec.Struct, frozen=True, kw_only=True):
     replay_of: Annotated[int | None, meta("The delivery that this one repeats.", examples=[None])]
 
 
-class ShownWebhook(ListedDelivery, frozen=True, kw_only=True):
+class ShownWebhook(WebhookDeliveryListed, frozen=True, kw_only=True):
     component: ClassVar[str] = "WebhookDelivery"
 
     request_headers: Annotated[
@@ -135,7 +130,7 @@ class ShownWebhook(ListedDelivery, frozen=True, kw_only=True):
     response: Annotated[str | None, meta("The first 2,000 characters of the response.", examples=["ok"])]
 
 
-AllWebhooks = list_of("WebhookDeliveries", ListedDelivery)
+AllWebhooks = list_of("WebhookDeliveries", WebhookDeliveryListed)
 
 
 class WebhookList(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +148,7 @@ class SubscriptionTested(msgspec.Struct, frozen=True):
     error: Annotated[str | None, meta(examples=[None])]
 
 
-def delivery_json(delivery: WebhookDelivery, kind: type[ListedDelivery] = ShownWebhook) -> dict[str, Any]:
+def delivery_json(delivery: WebhookDelivery, kind: type[WebhookDeliveryListed] = ShownWebhook) -> dict[str, Any]:
     return plain(filled(kind, delivery, next_attempt_at=delivery.next_at))
 
 
@@ -170,7 +165,7 @@ def read_subscription(
     at = ReadContext(Problems())
     goes_on: str | None = None
     if there is None:
-        made = filled(Subscription, read_into(SubscriptionBody, given, at))
+        made = filled(Subscription, read_into(SubscriptionWrite, given, at))
     else:
         changed = read_into(SubscriptionChange, given, at)
         goes_on = changed.goes_on
@@ -345,7 +340,7 @@ class Subscriptions:
     ) -> list[dict[str, Any]]:
         await self._held(name)
         found = await self._store.webhook_deliveries(name, limit, before=before, status=status)
-        return [delivery_json(each, ListedDelivery) for each in found]
+        return [delivery_json(each, WebhookDeliveryListed) for each in found]
 
     async def delivery(self, name: str, delivery_id: int) -> dict[str, Any]:
         await self._held(name)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
-from noonbell.alerts.channels import KINDS, OF_SOME_KINDS, ChannelBody
+from noonbell.alerts.channels import KINDS, OF_SOME_KINDS, AlertChannelWrite
 from noonbell.alerts.service import SETTINGS, Alerts
 from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState
@@ -278,7 +278,7 @@ async def unmute(ctx: PageContext) -> Response:
 
 CHANNELS: Final = Editor(
     "channel",
-    ChannelBody,
+    AlertChannelWrite,
     Role.ADMIN,
     Alerts.channel,
     Alerts.create_channel,

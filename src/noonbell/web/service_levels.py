@@ -17,7 +17,14 @@ from noonbell.model.sla import Sla, SlaBreach, SlaRule
 from noonbell.model.task import Task
 from noonbell.service.filters import run_query
 from noonbell.service.runs import csv_cell
-from noonbell.service.service_levels import MOST_COUNTED, MOST_TASKS, FigureStep, SlaAnswer, SlaFigures, SlaList
+from noonbell.service.service_levels import (
+    MOST_COUNTED,
+    MOST_TASKS,
+    FigureStep,
+    ServiceLevelFigures,
+    SlaAnswer,
+    SlaList,
+)
 from noonbell.service.translation import Translator
 from noonbell.web import i18n
 from noonbell.web.context import PageContext
@@ -66,7 +73,7 @@ async def export(ctx: PageContext) -> Response:
     return Response(written.getvalue(), headers=headers, media_type="text/csv; charset=utf-8")
 
 
-def _row(point: SlaFigures, task_id: int, name: str, left: float | None) -> list[str]:
+def _row(point: ServiceLevelFigures, task_id: int, name: str, left: float | None) -> list[str]:
     figures = [getattr(getattr(point, spread), share) for spread in _SPREADS for share in _SHARES]
     breaches = [point.breaches.get(rule, 0) for rule in _RULES]
     row = [rfc3339(point.at), task_id, name, point.runs, point.success_ratio, left, *figures, *breaches]

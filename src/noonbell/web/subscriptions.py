@@ -13,7 +13,7 @@ from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFou
 from noonbell.fields import table
 from noonbell.model.access import Role
 from noonbell.model.subscription import WebhookStatus
-from noonbell.subscriptions.service import SubscriptionBody, Subscriptions
+from noonbell.subscriptions.service import Subscriptions, SubscriptionWrite
 from noonbell.web.context import PageContext, merged, pretty
 from noonbell.web.forms import boxes_of, problems_by_box, read_boxes, texts_of
 from noonbell.web.page import get, post
@@ -88,15 +88,15 @@ def _delivery_id(ctx: PageContext) -> int:
 
 
 async def ask_new(ctx: PageContext) -> Response:
-    fields = table(SubscriptionBody)
+    fields = table(SubscriptionWrite)
     usual = {name: each.default for name, each in fields.items() if not each.is_required}
-    return _form(ctx, texts_of(SubscriptionBody, usual), None)
+    return _form(ctx, texts_of(SubscriptionWrite, usual), None)
 
 
 async def make(ctx: PageContext) -> Response:
     sent = await ctx.form()
     try:
-        made = await webhooks_of(ctx).create(read_boxes(SubscriptionBody, sent))
+        made = await webhooks_of(ctx).create(read_boxes(SubscriptionWrite, sent))
     except (InvalidArgument, AlreadyExists) as error:
         return _form(ctx, _texts(sent), None, error)
     ctx.subject = f"/subscriptions/{made['name']}"
@@ -108,14 +108,14 @@ async def make(ctx: PageContext) -> Response:
 
 async def ask_change(ctx: PageContext) -> Response:
     there = await webhooks_of(ctx).get(ctx.piece("name"))
-    return _form(ctx, texts_of(SubscriptionBody, there), there)
+    return _form(ctx, texts_of(SubscriptionWrite, there), there)
 
 
 async def change(ctx: PageContext) -> Response:
     name, sent = ctx.piece("name"), await ctx.form()
     there = await webhooks_of(ctx).get(name)
     try:
-        wanted = read_boxes(SubscriptionBody, [*((key, text) for key, text in sent if key != "name"), ("name", name)])
+        wanted = read_boxes(SubscriptionWrite, [*((key, text) for key, text in sent if key != "name"), ("name", name)])
         await webhooks_of(ctx).change(name, {field: value for field, value in wanted.items() if field != "name"})
     except InvalidArgument as error:
         return _form(ctx, _texts(sent), there, error)
@@ -129,7 +129,7 @@ def _texts(sent: list[tuple[str, str]]) -> dict[str, str]:
 
 
 def _form(ctx: PageContext, texts: Mapping[str, str], there: dict[str, Any] | None, error: Any = None) -> Response:
-    boxes = boxes_of(SubscriptionBody)
+    boxes = boxes_of(SubscriptionWrite)
     return section(
         ctx,
         "subscription_edit",

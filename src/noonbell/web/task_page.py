@@ -26,7 +26,7 @@ from noonbell.model.task import Task, TaskSpec, TaskStatus
 from noonbell.service import filters, task_files
 from noonbell.service.filters import BY_NAME, RunList, from_the_top, read_run_query
 from noonbell.service.scope import ScopeRule
-from noonbell.service.tasks import Removal, SkipBody, Tasks, written
+from noonbell.service.tasks import Removal, SkipWrite, Tasks, written
 from noonbell.service.translation import error_words
 from noonbell.web import charts, explanation, flow_view, following, i18n, service_levels, task_form
 from noonbell.web.context import PageContext, as_json, whole_number
@@ -307,7 +307,7 @@ def _wanted(given: dict[str, str]) -> dict[str, Any]:
 
 async def skip(ctx: PageContext) -> Response:
     task, given = await task_of(ctx), await ctx.fields()
-    asked = read(SkipBody, {"count": number_or_text(given.get("count", "1"))})
+    asked = read(SkipWrite, {"count": number_or_text(given.get("count", "1"))})
     changed = await ctx.services.tasks.skip(task.id, asked.count, by=ctx.actor)
     return ctx.done(ctx.words("task.skipping", n=changed.skip_next, name=task.name), back(given, task))
 

@@ -14,7 +14,7 @@ from noonbell.errors import InvalidArgument, InvalidJson, PayloadTooLarge
 from noonbell.fields.kinds import unfit_json
 from noonbell.fields.problems import MOST_PROBLEMS, SHOWN, Problems, ReadContext, shown
 from noonbell.json_text import DEEPEST, MOST_VALUES, aside, decode, is_too_deep
-from noonbell.service.workers import HeartbeatBody
+from noonbell.service.workers import HeartbeatWrite
 
 FULL = MOST_VALUES - 2
 
@@ -87,7 +87,7 @@ def test_no_more_unknown_fields_are_compared_than_are_named(monkeypatch):
     compared = []
     monkeypatch.setattr(fields, "get_close_matches", lambda *given: compared.append(given) or [])
     problems = Problems()
-    fields.read_into(HeartbeatBody, {f"a{number}": 0 for number in range(10_000)}, ReadContext(problems))
+    fields.read_into(HeartbeatWrite, {f"a{number}": 0 for number in range(10_000)}, ReadContext(problems))
     with pytest.raises(InvalidArgument):
         problems.finish()
     assert len(compared) == MOST_PROBLEMS
@@ -130,7 +130,7 @@ def test_reading_stops_where_no_further_problem_can_be_named(monkeypatch):
 
     monkeypatch.setattr(fields, "read_into", counted)
     at = ReadContext(Problems())
-    whole(HeartbeatBody, {"runs": [{"run_id": "x", "token": "y"}] * 10_000}, at)
+    whole(HeartbeatWrite, {"runs": [{"run_id": "x", "token": "y"}] * 10_000}, at)
     assert at.problems.are_enough
     assert 0 < len(made) <= MOST_PROBLEMS
 

@@ -15,18 +15,18 @@ import pytest
 
 import noonbell
 from noonbell import errors
-from noonbell.alerts.channels import ChannelBody
-from noonbell.alerts.service import MuteWrite
+from noonbell.alerts.channels import AlertChannelWrite
+from noonbell.alerts.service import AlertMuteWrite
 from noonbell.clock import Instant
 from noonbell.errors import InvalidArgument, NoonbellError, Sentence, both
 from noonbell.fields import read, table
 from noonbell.model.alert import RuleBody
 from noonbell.model.task import Circuit, TaskSpec
-from noonbell.service.calendars import CalendarBody
-from noonbell.service.calls import CallBody
+from noonbell.service.calendars import CalendarWrite
+from noonbell.service.calls import CallWrite
 from noonbell.service.task_fields import Rules, read_task
 from noonbell.service.translation import Translator, problem_words
-from noonbell.subscriptions.service import SubscriptionBody
+from noonbell.subscriptions.service import SubscriptionWrite
 
 ROOM = Path(noonbell.__file__).parent
 KNOWN: dict[str, str] = json.loads((ROOM / "service/locales/problems/zh.json").read_text())
@@ -149,7 +149,9 @@ def expectations(struct: type[msgspec.Struct], seen: set[type]) -> Iterator[str]
                 yield from expectations(inner, seen)
 
 
-@pytest.mark.parametrize("body", [TaskSpec, CallBody, ChannelBody, RuleBody, MuteWrite, SubscriptionBody, CalendarBody])
+@pytest.mark.parametrize(
+    "body", [TaskSpec, CallWrite, AlertChannelWrite, RuleBody, AlertMuteWrite, SubscriptionWrite, CalendarWrite]
+)
 def test_what_the_fields_of_a_form_expect_is_told_in_chinese(body: type[msgspec.Struct]):
     for what in expectations(body, set()):
         problem = Sentence("is missing; expected {what}", what=what)
