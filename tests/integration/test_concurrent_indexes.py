@@ -190,6 +190,14 @@ async def test_a_step_whose_index_is_not_built_yet_can_be_taken_back(opened: Ope
     assert await is_valid(store, INDEX) is True
 
 
+async def test_an_index_of_a_step_that_only_newer_code_knows_is_left_to_it(opened: Open, postgres_url: str):
+    store = await opened(postgres_url)
+    assert isinstance(store, PostgresStore)
+    await execute(store, "insert into schema_log (name, step, state) values ('index of_tomorrow', 9999, 'begun')")
+    assert await store.build_indexes() == []
+    assert await left_out(store) == ["of_tomorrow"]
+
+
 async def test_a_small_table_gets_its_index_with_the_step(opened: Open, postgres_url: str):
     store = await opened(postgres_url)
     await store.migrate(BEFORE)

@@ -87,11 +87,11 @@ class ConcurrentIndexes(ServerStore):
         }
         built = []
         for name in waiting:
-            if name in statements:
-                if not await self._build(name, self._names.apply(statements[name]), say or logger.info):
-                    continue
+            if name not in statements:
+                continue  # of a step that newer code has taken: it is built by that
+            if await self._build(name, self._names.apply(statements[name]), say or logger.info):
                 built.append(name)
-            await self._is_built(name)
+                await self._is_built(name)
         return built
 
     async def _is_built(self, name: str) -> None:

@@ -1,6 +1,6 @@
 """Searching runs. A search follows one or more paths; each path walks one index in the order of ids and filters on the way.
 
-    trouble    runs that did not succeed, by the index over `trouble`: one path for each status
+    trouble    runs that did not succeed, of all tasks or of one: one path for each status
     live       runs that are not final, by the narrow rows
     task       the runs of one task; or, of a few tasks and without a further filter, the newest of each
     all        every run, by id
@@ -140,7 +140,9 @@ def search_for(q: Dialect, query: RunQuery, wanted: int | None) -> Work[Search]:
             filters = (*filters, f"exists (select 1 from inputs i where i.run_id = r.id and {q.call_has_label})")
         else:
             among = _LABELED
-    if query.text is None:
+    if query.text is None and not among and not filters and (yield from _is_whole_task(q, query, params, wanted)):
+        search.ways = [Way(("r.task_id = :task_id",))]
+    elif query.text is None:
         search.ways = yield from _ways_of(q, query, filters, among, params, wanted)
     else:
         params["text"] = reading.like(query.text)
@@ -183,7 +185,8 @@ def _ways_of(
     q: Dialect, query: RunQuery, filters: tuple[str, ...], among: str, params: dict[str, Any], wanted: int | None
 ) -> Work[list[Way]]:
     """The ways to the runs of these statuses; `among` gives the tasks that they belong to."""
-    if among and not filters and _is_plain(query) and wanted is not None and wanted <= reading.MAX_PAGE:
+    is_plain = query.task_id is None and _is_plain(query)
+    if among and not filters and is_plain and wanted is not None and wanted <= reading.MAX_PAGE:
         few = yield Fetch(f"select count(*) from ({among} limit {_FEW + 1}) few", params)
         if few[0][0] <= _FEW:
             return [Way(newest_of=among, filters=("r.parent_id is null",))] if few[0][0] else []
@@ -206,8 +209,18 @@ def _among(tasks: str) -> str:
 
 def _is_plain(query: RunQuery) -> bool:
     """Whether nothing is asked but which tasks."""
-    others = (query.task_id, query.parent_id, query.worker_id, query.since, query.until)
+    others = (query.parent_id, query.worker_id, query.since, query.until)
     return not query.status and query.sort.removeprefix("-") == "id" and all(each is None for each in others)
+
+
+def _is_whole_task(q: Dialect, query: RunQuery, params: dict[str, Any], wanted: int | None) -> Work[bool]:
+    """Whether all runs of one task are to be counted, and none of them is a part: then its index alone counts them."""
+    if query.task_id is None or not _is_plain(query) or not q.has_partial_indexes:
+        return False
+    if wanted is not None and wanted <= reading.MAX_PAGE:
+        return False
+    sql = "select 1 from runs where task_id = :task_id and parent_id is not null limit 1"
+    return not (yield Fetch(sql, {"task_id": params["task_id"]}))
 
 
 def _told(q: Dialect, query: RunQuery, filters: tuple[str, ...], params: dict[str, Any]) -> list[Way]:
@@ -223,13 +236,15 @@ def _by_status(
     if query.worker_id is not None:
         filters = (*filters, "r.worker_id = :worker_id")
     troubles = [str(status) for status in statuses if status in TROUBLES]
-    if troubles and (query.task_id is not None or query.parent_id is not None):
+    has_index = query.parent_id is None and (query.task_id is None or q.has_partial_indexes)
+    if troubles and not has_index:
         params["troubles"] = q.pack(troubles)
         ways.append(_all(query, (*filters, q.names("r.trouble", "troubles"))))
     elif troubles:
+        of_task = () if query.task_id is None else ("r.task_id = :task_id",)
         for trouble in troubles:
             params[f"is_{trouble.lower()}"] = trouble
-            ways.append(Way((f"r.trouble = :is_{trouble.lower()}",), ("r.parent_id is null", *filters)))
+            ways.append(Way((*of_task, f"r.trouble = :is_{trouble.lower()}"), ("r.parent_id is null", *filters)))
     ends = [str(status) for status in statuses if status not in TROUBLES and status not in _LIVE]
     if ends:
         params["ends"] = q.pack(ends)
