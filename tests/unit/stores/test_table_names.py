@@ -43,6 +43,11 @@ SCHEMA = TableNames("bell", "", tables=TABLES, indexes=INDEXES)
         ),
         ("drop index runs_stray", "drop index nb_runs_stray", 'drop index "bell".runs_stray'),
         (
+            "drop index if exists runs_stray",
+            "drop index if exists nb_runs_stray",
+            'drop index if exists "bell".runs_stray',
+        ),
+        (
             "create table live_ready partition of live for values in (1)",
             "create table nb_live_ready partition of nb_live for values in (1)",
             'create table "bell".live_ready partition of "bell".live for values in (1)',

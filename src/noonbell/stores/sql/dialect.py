@@ -99,8 +99,9 @@ class TableNames:
 
     def _renamed(self, word: str, before: list[str], after: str, *, of_index: bool) -> str:
         last = before[-1]
-        if word in self._indexes and (last == "index" or before[-2:] == ["indexed", "by"]):
-            return self.table(word) if before[-2:] == ["drop", "index"] else self.bare(word)
+        is_dropped = before[-2:] == ["drop", "index"] or before == ["index", "if", "exists"]
+        if word in self._indexes and (is_dropped or last == "index" or before[-2:] == ["indexed", "by"]):
+            return self.table(word) if is_dropped else self.bare(word)
         if word not in self._tables or last == ".":
             return word
         if after == ".":

@@ -140,7 +140,7 @@ def search_for(q: Dialect, query: RunQuery, wanted: int | None) -> Work[Search]:
             filters = (*filters, f"exists (select 1 from inputs i where i.run_id = r.id and {q.call_has_label})")
         else:
             among = _LABELED
-    if query.text is None and not among and not filters and (yield from _is_whole_task(q, query, params, wanted)):
+    if query.text is None and not among and not filters and (yield from _is_whole_task(q, query, params)):
         search.ways = [Way(("r.task_id = :task_id",))]
     elif query.text is None:
         search.ways = yield from _ways_of(q, query, filters, among, params, wanted)
@@ -213,11 +213,10 @@ def _is_plain(query: RunQuery) -> bool:
     return not query.status and query.sort.removeprefix("-") == "id" and all(each is None for each in others)
 
 
-def _is_whole_task(q: Dialect, query: RunQuery, params: dict[str, Any], wanted: int | None) -> Work[bool]:
-    """Whether all runs of one task are to be counted, and none of them is a part: then its index alone counts them."""
-    if query.task_id is None or not _is_plain(query) or not q.has_partial_indexes:
-        return False
-    if wanted is not None and wanted <= reading.MAX_PAGE:
+def _is_whole_task(q: Dialect, query: RunQuery, params: dict[str, Any]) -> Work[bool]:
+    """Whether the runs of one task are to be counted, and none of them is a part: then its index alone counts them."""
+    is_counted = query.cursor is None and (query.count_to is None or query.count_to > query.page_size)
+    if query.task_id is None or not (is_counted and _is_plain(query) and q.has_partial_indexes):
         return False
     sql = "select 1 from runs where task_id = :task_id and parent_id is not null limit 1"
     return not (yield Fetch(sql, {"task_id": params["task_id"]}))
