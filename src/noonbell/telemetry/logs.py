@@ -15,7 +15,9 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, TextIO
+from typing import Any, Final, TextIO
+
+import msgspec
 
 from noonbell.clock import SystemClock, rfc3339
 from noonbell.masking import MASK, mask_addresses
@@ -182,7 +184,7 @@ _SAID: Final = {
 }
 
 
-class RunLogLine(NamedTuple):
+class RunLogLine(msgspec.Struct):
     """The fields of a line, in their order; before them its level and the traceback of what a handler raised, by lines."""
 
     level: int
@@ -253,7 +255,7 @@ class RunLogger:
             lease.attempt,
             status,
             settlement.error_message,
-            None if seconds is None else round(seconds * 1000, 1),
+            None if seconds is None else int(seconds * 10_000 + 0.5) / 10,
             None if task is None else task.spec.target_url,
         )
 
@@ -273,56 +275,48 @@ def _hand_over(line: RunLogLine) -> None:
     says, values = "%s: %s, run %s, attempt %s, %s", [line.event, name, line.run_id, line.attempt, line.status]
     if line.err is not None:
         says, values = f"{says}: %s", [*values, fit(line.err)]
-    extra = dict(zip(_RUN_EXTRAS, line[2:], strict=True))
+    extra = {name: getattr(line, name) for name in _RUN_EXTRAS}
     record = log.makeRecord(log.name, line.level, __file__, 0, says, tuple(values), None, "settled", extra)
     if line.stack is not None:
         record.exc_text = "\n".join(line.stack)
     log.handle(record)
 
 
-_RUN_EXTRAS: Final = RunLogLine._fields[2:]
+_RUN_EXTRAS: Final = RunLogLine.__struct_fields__[2:]
 
 
 def _for_people(now: str, line: RunLogLine) -> str:
     """As HumanLines has it. `now` has its three digits already."""
-    level, stack, event, trace_id, task_id, task_name, run_id, attempt, status, err, latency_ms, target_url = line
-    text = f"{now} {_LEVELS[level]:<7} {event} trace_id={trace_id} task_id={task_id}"
-    if task_name is not None:
-        text += f" task_name={_quoted(task_name)}"
-    text += f" run_id={run_id} attempt={attempt}"
-    if status is not None:
-        text += f" status={status}"
-    if err is not None:
-        text += f" err={quoted(fit(err))}"
-    if latency_ms is not None:
-        text += f" latency_ms={latency_ms}"
-    if target_url is not None:
-        text += f" target_url={_quoted(target_url)}"
-    return text if stack is None else "\n".join([text, *(f"    | {each}" for each in stack)])
+    name = "" if line.task_name is None else f" task_name={_quoted(line.task_name)}"
+    status = "" if line.status is None else f" status={line.status}"
+    err = "" if line.err is None else f" err={quoted(fit(line.err))}"
+    latency = "" if line.latency_ms is None else f" latency_ms={line.latency_ms}"
+    url = "" if line.target_url is None else f" target_url={_quoted(line.target_url)}"
+    text = (
+        f"{now} {_PADDED[line.level]} {line.event} trace_id={line.trace_id} task_id={line.task_id}{name}"
+        f" run_id={line.run_id} attempt={line.attempt}{status}{err}{latency}{url}"
+    )
+    return text if line.stack is None else "\n".join([text, *(f"    | {each}" for each in line.stack)])
 
 
 def _as_json(now: str, line: RunLogLine) -> str:
     """As JsonLines has it."""
-    level, stack, event, trace_id, task_id, task_name, run_id, attempt, status, err, latency_ms, target_url = line
-    text = f'{{"ts":"{now}","level":"{_LEVELS[level]}","trace_id":"{trace_id}","task_id":{task_id}'
-    if task_name is not None:
-        text += f',"task_name":{_json(task_name)}'
-    text += f',"run_id":{run_id},"attempt":{attempt}'
-    if status is not None:
-        text += f',"status":"{status}"'
-    text += f',"msg":"{event}"'
-    if err is not None:
-        text += f',"err":{json.dumps(fit(err), ensure_ascii=False)}'
-    if latency_ms is not None:
-        text += f',"latency_ms":{latency_ms}'
-    if target_url is not None:
-        text += f',"target_url":{_json(target_url)}'
-    if stack is not None:
-        text += f',"stack":{json.dumps(stack, ensure_ascii=False, separators=(",", ":"))}'
+    name = "" if line.task_name is None else f',"task_name":{_json(line.task_name)}'
+    status = "" if line.status is None else f',"status":"{line.status}"'
+    err = "" if line.err is None else f',"err":{json.dumps(fit(line.err), ensure_ascii=False)}'
+    latency = "" if line.latency_ms is None else f',"latency_ms":{line.latency_ms}'
+    url = "" if line.target_url is None else f',"target_url":{_json(line.target_url)}'
+    text = (
+        f'{{"ts":"{now}","level":"{_LEVELS[line.level]}","trace_id":"{line.trace_id}","task_id":{line.task_id}{name}'
+        f',"run_id":{line.run_id},"attempt":{line.attempt}{status},"msg":"{line.event}"{err}{latency}{url}'
+    )
+    if line.stack is not None:
+        text += f',"stack":{json.dumps(line.stack, ensure_ascii=False, separators=(",", ":"))}'
     return text + "}"
 
 
 _LEVELS: Final = {logging.INFO: "info", logging.WARNING: "warning"}
+_PADDED: Final = {level: f"{name:<7}" for level, name in _LEVELS.items()}
 
 
 @lru_cache(maxsize=1024)
