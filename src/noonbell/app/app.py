@@ -9,7 +9,6 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from noonbell.app import listening
@@ -119,7 +118,11 @@ class App:
         self, function: Any, options: Mapping[str, Any], module: Mapping[str, Any], around: Mapping[str, Any]
     ) -> Job[..., Any]:
         """`around`: the names where it was decorated, which its annotations may use if it was written there too."""
-        if not inspect.isfunction(function) or _yields(function):
+        if (
+            not inspect.isfunction(function)
+            or inspect.isgeneratorfunction(function)
+            or inspect.isasyncgenfunction(function)
+        ):
             raise InvalidArgument(f"@app.job expects a plain or an async function, not {function!r}")
         names = around if function.__globals__ is module else {}
         name = options.get("name", function.__name__)
@@ -403,7 +406,7 @@ class App:
         """What handlers need, open: its lifespans, entered in their order. A sandbox does this in its own process."""
         async with contextlib.AsyncExitStack() as opened:
             for lifespan in self._lifespans:
-                await opened.enter_async_context(_entered(lifespan))
+                await opened.enter_async_context(contextlib.asynccontextmanager(lifespan)())
             yield
 
     def _forked(self) -> None:
@@ -426,11 +429,3 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_after_fork)
-
-
-def _yields(function: Any) -> bool:
-    return inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function)
-
-
-def _entered(lifespan: Lifespan) -> AbstractAsyncContextManager[None]:
-    return contextlib.asynccontextmanager(lifespan)()

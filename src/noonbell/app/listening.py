@@ -85,7 +85,7 @@ class EventStream:
         while self._connection.is_open:
             inside = self._connection.hub.listen(self._wanted, self._after)
             try:
-                self._listener = await self._connection.on_its_loop(_entered(inside))
+                self._listener = await self._connection.on_its_loop(inside.__aenter__())
             except StoreUnavailable:
                 if self._after is None:
                     raise  # it would begin later than the caller believes
@@ -98,7 +98,7 @@ class EventStream:
     async def _end(self) -> None:
         inside, self._inside, self._listener = self._inside, None, None
         if inside is not None and self._connection.is_open:
-            await self._connection.on_its_loop(_left(inside))
+            await self._connection.on_its_loop(inside.__aexit__(None, None, None))
 
 
 class CompletionWatcher:
@@ -168,11 +168,3 @@ def _reset(batch: EventBatch) -> Event:
     message = "the stream does not reach back so far; read the state anew"
     seq, at = (batch.events[0].seq - 1, batch.events[0].at) if batch.events else (batch.end.seq, Instant(0))
     return Event(seq=seq, index=0, at=at, type=RESET, data={"message": message})
-
-
-async def _entered(inside: AbstractAsyncContextManager[Listener]) -> Listener:
-    return await inside.__aenter__()
-
-
-async def _left(inside: AbstractAsyncContextManager[Listener]) -> None:
-    await inside.__aexit__(None, None, None)

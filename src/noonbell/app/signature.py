@@ -175,15 +175,7 @@ def signature_of(function: Callable[..., Any], names: Mapping[str, Any], reserve
 
 def nothing() -> Signature:
     """Of what takes no payload."""
-    return Signature(
-        wants_context=False,
-        types={},
-        required=frozenset(),
-        open_to_more=False,
-        returns=Any,
-        struct=_struct_of("nothing", {}, set(), open_to_more=False),
-        defaults={},
-    )
+    return signature_of(lambda: None, {}, frozenset())
 
 
 _LONGEST_DEFAULT: Final = 100
