@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from noonbell.app import listening
 from noonbell.app.connection import AppConnection, Opening, check_owner, declare_jobs, opened, settings_for
@@ -57,6 +57,15 @@ class Decorator(Protocol):
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Job[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> Job[P, R]: ...
+
+
+class ConnectOptions(TypedDict, total=False):
+    """Those of `App.connected`, which says what they mean."""
+
+    declare: bool
+    prune: bool
+    schema: str | None
+    table_prefix: str | None
 
 
 class App:
@@ -247,32 +256,16 @@ class App:
 
     # Running
 
-    async def connect(
-        self,
-        url: str | None = None,
-        *,
-        declare: bool = True,
-        prune: bool = False,
-        schema: str | None = None,
-        table_prefix: str | None = None,
-    ) -> None:
+    async def connect(self, url: str | None = None, **options: Unpack[ConnectOptions]) -> None:
         """`connected`, entered until `close`: for the start of an application that has no `async with` around its life."""
-        await self.connected(url, declare=declare, prune=prune, schema=schema, table_prefix=table_prefix).__aenter__()
+        await self.connected(url, **options).__aenter__()
 
-    def connect_sync(
-        self,
-        url: str | None = None,
-        *,
-        declare: bool = True,
-        prune: bool = False,
-        schema: str | None = None,
-        table_prefix: str | None = None,
-    ) -> None:
+    def connect_sync(self, url: str | None = None, **options: Unpack[ConnectOptions]) -> None:
         """The same where there is no event loop: one runs in a thread of its own until `close_sync`, or the interpreter's exit.
 
         After `fork()`, a child connects again by itself when it first publishes (`connected` says what of that SQLite allows).
         """
-        self.connected(url, declare=declare, prune=prune, schema=schema, table_prefix=table_prefix).__enter__()
+        self.connected(url, **options).__enter__()
 
     async def close(self) -> None:
         """Leave what `connect` or `connect_sync` entered. Without effect on an App that is not connected."""

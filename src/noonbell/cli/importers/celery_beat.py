@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
@@ -37,6 +38,9 @@ _CRONTAB: Final = ("minute", "hour", "day_of_week", "day_of_month", "month_of_ye
 
 
 _SUN: Final = "runs by the sun, which is not supported"
+
+
+_OPERATORS: Final = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 
 
 class _Crontab(NamedTuple):
@@ -110,6 +114,10 @@ class _Module:
                 case ast.keyword(arg="name", value=ast.Constant(value=str(name))):
                     self.task_names[function] = name
 
+    def first_of(self, names: Iterable[str]) -> ast.expr | None:
+        """The value of the first of these names that the module sets."""
+        return next((self.named[name] for name in names if name in self.named), None)
+
     def items(self, node: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
         match node:
             case ast.Dict(keys=keys, values=values):
@@ -157,18 +165,9 @@ class _Module:
     def _sum(self, left: Any, op: ast.operator, right: Any, node: ast.expr) -> Any:
         left, right = self._number(left, node), self._number(right, node)
         try:
-            match op:
-                case ast.Add():
-                    return left + right
-                case ast.Sub():
-                    return left - right
-                case ast.Mult():
-                    return left * right
-                case ast.Div():
-                    return left / right
-        except (ArithmeticError, TypeError):
-            pass
-        raise _NotLiteral(ast.unparse(node))
+            return _OPERATORS[type(op)](left, right)
+        except (LookupError, ArithmeticError, TypeError):
+            raise _NotLiteral(ast.unparse(node)) from None
 
     def _call(self, name: str, given: list[Any], keywords: dict[str, Any], node: ast.expr) -> Any:
         try:
@@ -198,10 +197,10 @@ def _text(value: Any) -> str:
 def read_module(text: str, zone: str | None, name: str = "tasks") -> Iterator[Imported]:
     """ValueError if the module has no schedule. `zone`: in place of the one that the module names. `name`: that of the module."""
     module = _Module(text)
-    asked = next((module.named[each] for each in _SCHEDULES if each in module.named), None)
+    asked = module.first_of(_SCHEDULES)
     if asked is None and not module.added and not module.periodic:
         raise ValueError(f"sets no {', '.join(_SCHEDULES)}, and calls no add_periodic_task")
-    named = next((module.named[each] for each in _ZONES if each in module.named), None)
+    named = module.first_of(_ZONES)
     if zone is None and named is None and _is_local(module):
         raise ValueError("its schedule is in the zone of the machine, because enable_utc is off; give --tz")
     if zone is None:
@@ -277,7 +276,7 @@ class _TaskSettings:
 
 
 def _is_local(module: _Module) -> bool:
-    found = next((module.named[each] for each in ("enable_utc", "CELERY_ENABLE_UTC") if each in module.named), None)
+    found = module.first_of(("enable_utc", "CELERY_ENABLE_UTC"))
     return isinstance(found, ast.Constant) and not found.value
 
 

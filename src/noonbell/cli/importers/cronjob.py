@@ -22,6 +22,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import click
+import msgspec
 
 from noonbell import when
 from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, read_entries
@@ -233,10 +234,8 @@ class HistoryReport:
     refused: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        counts = {
-            name: getattr(self, name) for name in ("read", "imported", "known", "removed", "recent", "old", "cut")
-        }
-        return {**counts, "left_out": dict(self.left_out), "refused": self.refused}
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
 
     def tell(self) -> None:
         for problem in self.refused[:_TOLD]:

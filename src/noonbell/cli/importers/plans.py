@@ -21,6 +21,7 @@ from noonbell.model.target_kind import REDIS
 from noonbell.model.task import TaskStatus
 from noonbell.service.task_fields import Rules
 from noonbell.service.tasks import written as whole
+from noonbell.when.interval import UNITS
 
 QUEUE: Final = "plan:time:set"
 MESSAGES: Final = "plan:msg:*"
@@ -28,7 +29,6 @@ _KEPT: Final = (
     *("request_id", "station", "caller", "description", "plan_type", "plan_value", "plan_repet", "no_keep"),
     *("plan_time", "messages"),
 )
-_SECONDS: Final = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
 _NOT_CARRIED: Final = {"plan_id", "real_repet", "last_state", "exec_time", "plan_state", "skip_set", "skip_num"}
 _STATES: Final = ("none", "queue", "execute", "retry", "skip", "pause", "error", "close")
 """By their numbers."""
@@ -81,7 +81,7 @@ def _go_on_from_there(plan: dict[str, Any], message: Mapping[str, Any], next_at:
     behind it.
     """
     counts_from_a_moment = str(plan.get("plan_type")) in plans.INTERVALS and not plan.get("no_keep")
-    step = _SECONDS.get(str(plan.get("plan_type")), 0) * whole_number(plan, "plan_value")
+    step = UNITS.get(str(plan.get("plan_type")), 0) * whole_number(plan, "plan_value")
     if step and next_at is not None and not plan.get("plan_time"):
         plan["plan_time"] = max(0, int(next_at) - step)
         found.notes.append("counts on from its next moment there")

@@ -90,17 +90,15 @@ def target_of(program: Program, options: ProgramOptions, found: Findings) -> dic
 
 
 def _payload(program: Program) -> dict[str, Any]:
-    command = program.command if isinstance(program.command, str) else list(program.command)
-    payload: dict[str, Any] = {"command": command, **program.more}
-    if program.stdin is not None:
-        payload["stdin"] = program.stdin
-    if program.env:
-        payload["env"] = dict(program.env)
-    if program.user is not None and not program.is_cron:
-        payload["user"] = program.user
-    if program.cwd is not None:
-        payload["cwd"] = program.cwd
-    return payload
+    payload = {
+        "command": program.command if isinstance(program.command, str) else list(program.command),
+        **program.more,
+        "stdin": program.stdin,
+        "env": dict(program.env) or None,
+        "user": None if program.is_cron else program.user,
+        "cwd": program.cwd,
+    }
+    return {name: value for name, value in payload.items() if value is not None}
 
 
 def _command(program: Program, found: Findings) -> dict[str, Any]:
@@ -108,16 +106,10 @@ def _command(program: Program, found: Findings) -> dict[str, Any]:
     is_line = isinstance(program.command, str)
     command = program.line if is_line else list(program.command)
     task: dict[str, Any] = {"command": command, "shell": True} if is_line else {"command": command}
-    if program.stdin is not None:
-        task["payload"] = program.stdin
     env = {name: value for name, value in program.env.items() if not (program.is_cron and name in _OF_CRON)}
-    if env:
-        task["env"] = env
-    if program.user is not None:
-        task["user"] = program.user
-    if program.cwd is not None:
-        task["cwd"] = program.cwd
-    elif program.is_cron:
+    more = {"payload": program.stdin, "env": env or None, "user": program.user, "cwd": program.cwd}
+    task |= {name: value for name, value in more.items() if value is not None}
+    if program.cwd is None and program.is_cron:
         found.changes.append("ran in its user's home directory; here it runs in /: cwd")
     shell = program.env.get("SHELL", "/bin/sh")
     if program.is_cron and shell not in ("/bin/sh", "/usr/bin/sh"):
