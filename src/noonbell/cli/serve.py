@@ -124,11 +124,11 @@ def demo_command(store: str, port: str | None, no_serve: bool, clean: bool, yes:
     """
     quiet = {"logging__level": "error", "server__graceful_timeout": "1s"}
     settings = load_settings((), store__url=store, server__port=port or "8080", **quiet).settings
-    from noonbell.demo import show
+    from noonbell import demo
 
     if clean:
-        count = asyncio.run(show.clean(settings))
+        count = asyncio.run(demo.clean(settings))
         click.echo(f"deleted {counted(count, 'task')} with the label demo=true")
         return 0
     with ProgressBar() as bar:
-        return show.show(settings, yes=yes, serves=not no_serve, any_port=port is None, say=bar.say, progress=bar.move)
+        return demo.show(settings, yes=yes, serves=not no_serve, any_port=port is None, say=bar.say, progress=bar.move)
