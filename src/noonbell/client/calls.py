@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
 
-from noonbell.client.transport import api_call, plain_call
+from noonbell.client.transport import api_call
 
 if TYPE_CHECKING:
     from noonbell.client import types
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 class ApiCalls:
     """A method for each endpoint; and `call`, which takes the fields of a call as they are."""
 
-    @plain_call("POST", "/calls", field="url")
+    @api_call("POST", "/calls", field="url")
     def call(self, url: str, **fields: Unpack[types.CallOptionsInput]) -> types.PublishedJson:
         """Make one HTTP request, now or later, without a task"""
 
-    @plain_call("POST", "/calls/batch", field="calls")
+    @api_call("POST", "/calls/batch", field="calls")
     def call_batch(self, calls: Sequence[types.CallWriteInput]) -> types.CallBatchAnswerJson:
         """Make up to 10,000 of them in one transaction, each with its `url`"""
 

@@ -53,10 +53,12 @@ def listening(after: str | None, filters: Mapping[str, Any]) -> ClientRequest:
 
 
 class ApiCall(Generic[P, R]):
-    """A method of the client, told by an address."""
+    """A method of the client, told by an address. With `field`, all its named arguments are fields of its body, and its other
+    argument is that field.
+    """
 
-    def __init__(self, method: str, path: str, *, base: str = BASE, summary: str = "") -> None:
-        self.method, self.path, self.base, self._summary = method, path, base, summary
+    def __init__(self, method: str, path: str, *, base: str = BASE, field: str = "", summary: str = "") -> None:
+        self.method, self.path, self.base, self.field, self._summary = method, path, base, field, summary
         self._places = _PLACE.findall(path)
         self._name = ""
 
@@ -82,9 +84,13 @@ class ApiCall(Generic[P, R]):
         return call
 
     def ask(self, places: tuple[Any, ...], named: Mapping[str, Any]) -> ClientRequest:
-        if len(places) != len(self._places):
-            what = ", ".join(self._places) or "no argument without a name"
+        misfits = len(places) > 1 if self.field else len(places) != len(self._places)
+        if misfits:
+            what = self.field or ", ".join(self._places) or "no argument without a name"
             raise InvalidArgument(f"{self._name} takes {what}; {len(places)} were given")
+        if self.field:
+            body = {**dict.fromkeys((self.field,), *places), **named}
+            return ClientRequest(self.method, self.base + self.path, body=body)
         path = self.path
         for name, value in zip(self._places, places, strict=True):
             path = path.replace(f"{{{name}}}", urllib.parse.quote(str(value), safe=""), 1)
@@ -98,35 +104,13 @@ class ApiCall(Generic[P, R]):
         return ClientRequest(self.method, self.base + path, query, body, headers)
 
 
-class PlainCall(ApiCall[P, R]):
-    """One whose named arguments are all fields of its body, and whose other argument is one more."""
-
-    def __init__(self, method: str, path: str, *, field: str, summary: str = "") -> None:
-        super().__init__(method, path, summary=summary)
-        self._field = field
-
-    def ask(self, places: tuple[Any, ...], named: Mapping[str, Any]) -> ClientRequest:
-        if len(places) > 1:
-            raise InvalidArgument(f"{self._name} takes {self._field}; {len(places)} were given")
-        return ClientRequest(
-            self.method, self.base + self.path, {}, {**dict.fromkeys((self._field,), *places), **named}, {}
-        )
-
-
 def api_call(
-    method: str, path: str, *, base: str = BASE
+    method: str, path: str, *, base: str = BASE, field: str = ""
 ) -> Callable[[Callable[Concatenate[Any, P], R]], ApiCall[P, R]]:
     """Decorates what says how a method is called; its body is the endpoint's."""
 
     def made(declared: Callable[Concatenate[Any, P], R]) -> ApiCall[P, R]:
-        return ApiCall(method, path, base=base, summary=declared.__doc__ or "")
-
-    return made
-
-
-def plain_call(method: str, path: str, *, field: str) -> Callable[[Callable[Concatenate[Any, P], R]], ApiCall[P, R]]:
-    def made(declared: Callable[Concatenate[Any, P], R]) -> ApiCall[P, R]:
-        return PlainCall(method, path, field=field, summary=declared.__doc__ or "")
+        return ApiCall(method, path, base=base, field=field, summary=declared.__doc__ or "")
 
     return made
 
@@ -193,22 +177,20 @@ class Transport:
     def _unreachable(self, problem: Exception) -> NoonbellError:
         here = f"{self._parts.scheme}://{self._parts.netloc}"
         if isinstance(problem, ssl.SSLError) and not isinstance(problem, ssl.SSLCertVerificationError):
-            return self._wrong_address(
-                errors.StoreUnavailable, f"what listens at {here} speaks no TLS; is it http://{self._parts.netloc}?"
-            )
+            return self._wrong_address(f"what listens at {here} speaks no TLS; is it http://{self._parts.netloc}?")
         is_garbled = isinstance(problem, http.client.BadStatusLine) and not isinstance(problem, ConnectionError)
         if is_garbled and self._parts.scheme == "http":
             message = f"what listens at {here} does not speak HTTP; is it https://{self._parts.netloc}?"
-            return self._wrong_address(errors.StoreUnavailable, message)
+            return self._wrong_address(message)
         if isinstance(problem, http.client.RemoteDisconnected):
             message = f"what listens at {here} closed the connection without an answer; is it a Noonbell server?"
-            return self._wrong_address(errors.StoreUnavailable, message)
+            return self._wrong_address(message)
         said = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
         return errors.StoreUnavailable(f"no server at {here}: {said}")
 
-    def _wrong_address(self, kind: type[NoonbellError], message: str) -> NoonbellError:
+    def _wrong_address(self, message: str) -> NoonbellError:
         """`details.url` is the address that was given, which is in doubt."""
-        return kind(message, details={"url": self._parts.geturl()})
+        return errors.StoreUnavailable(message, details={"url": self._parts.geturl()})
 
     def _read(self, answer: http.client.HTTPResponse, body: bytes) -> Any:
         text = body.decode(errors="replace")
@@ -221,7 +203,7 @@ class Transport:
             return value
         if not isinstance(value, dict) or "code" not in value:
             message = f"the server returned {answer.status}, but not as Noonbell does; check the address"
-            raise self._wrong_address(errors.StoreUnavailable, message)
+            raise self._wrong_address(message)
         details = value.get("details")
         raise _KINDS.get(value["code"], NoonbellError)(
             str(value.get("message", value["code"])), details=details if isinstance(details, dict) else None

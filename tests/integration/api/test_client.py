@@ -16,7 +16,7 @@ from noonbell.client.transport import ApiCall
 from noonbell.errors import InvalidArgument, NotFound, StoreUnavailable, VersionConflict
 from services.ports import reserved_port
 
-CALLS = {name: value for name, value in vars(ApiCalls).items() if type(value) is ApiCall}
+CALLS = {name: value for name, value in vars(ApiCalls).items() if isinstance(value, ApiCall) and not value.field}
 STREAMS = {"events"}
 
 
