@@ -324,8 +324,13 @@ def _class(shape: Shape) -> str:
         parents.insert(0, f"_{shape.name}")
         odd = ", ".join(f'"{key}": {said}' for key, said in shape.odd.items())
         before = f'{parents[0]} = TypedDict("{parents[0]}", {{{odd}}})\n\n'
-    lines = [f"    {key}: {said}" for key, said in shape.types.items()] or ["    pass"]
-    return before + "\n".join([f"class {shape.name}({', '.join(parents) or 'TypedDict'}):", *lines]) + "\n"
+    said = [each.startswith("NotRequired[") for each in shape.types.values()]
+    parents, own = parents or ["TypedDict"], dict(shape.types)
+    if said and all(said):
+        parents = [*parents, "total=False"]
+        own = {key: each.removeprefix("NotRequired[").removesuffix("]") for key, each in own.items()}
+    lines = [f"    {key}: {each}" for key, each in own.items()] or ["    pass"]
+    return before + "\n".join([f"class {shape.name}({', '.join(parents)}):", *lines]) + "\n"
 
 
 def client_calls() -> str:

@@ -17,19 +17,17 @@ class AlertAcknowledgedJson(TypedDict):
     acknowledged: bool
 
 
-class AlertChannelChangeInput(TypedDict):
-    kind: NotRequired[
-        Literal["webhook", "email", "slack", "teams", "telegram", "dingtalk", "feishu", "wecom", "apprise"]
-    ]
-    url: NotRequired[str]
-    secret: NotRequired[str | None]
-    headers: NotRequired[Mapping[str, str]]
-    to: NotRequired[Sequence[str]]
-    sender: NotRequired[str | None]
-    enabled: NotRequired[bool]
-    quiet: NotRequired[Sequence[QuietHoursInput]]
-    language: NotRequired[Literal["en", "zh"]]
-    spread_seconds: NotRequired[int]
+class AlertChannelChangeInput(TypedDict, total=False):
+    kind: Literal["webhook", "email", "slack", "teams", "telegram", "dingtalk", "feishu", "wecom", "apprise"]
+    url: str
+    secret: str | None
+    headers: Mapping[str, str]
+    to: Sequence[str]
+    sender: str | None
+    enabled: bool
+    quiet: Sequence[QuietHoursInput]
+    language: Literal["en", "zh"]
+    spread_seconds: int
 
 
 class AlertChannelFieldsJson(TypedDict):
@@ -149,16 +147,16 @@ RuleKind: TypeAlias = Literal[
 ]
 
 
-class AlertRuleChangeInput(TypedDict):
-    kind: NotRequired[RuleKind | None]
-    enabled: NotRequired[bool]
-    tasks: NotRequired[Sequence[str]]
-    labels: NotRequired[Mapping[str, str]]
-    channels: NotRequired[Sequence[str]]
-    count: NotRequired[int]
-    after_seconds: NotRequired[float | None]
-    factor: NotRequired[float]
-    repeat_seconds: NotRequired[float | None]
+class AlertRuleChangeInput(TypedDict, total=False):
+    kind: RuleKind | None
+    enabled: bool
+    tasks: Sequence[str]
+    labels: Mapping[str, str]
+    channels: Sequence[str]
+    count: int
+    after_seconds: float | None
+    factor: float
+    repeat_seconds: float | None
 
 
 class AlertRuleJson(TypedDict):
@@ -208,9 +206,9 @@ class AllViewsJson(TypedDict):
     items: list[SavedViewJson]
 
 
-class AuditCheckInput(TypedDict):
-    limit: NotRequired[int]
-    expect_head: NotRequired[str | None]
+class AuditCheckInput(TypedDict, total=False):
+    limit: int
+    expect_head: str | None
 
 
 class AuditEntryJson(TypedDict):
@@ -233,10 +231,10 @@ class AuditFlawJson(TypedDict):
     key: str | None
 
 
-class AuditListInput(TypedDict):
-    limit: NotRequired[int]
-    before: NotRequired[int | None]
-    actor: NotRequired[str | None]
+class AuditListInput(TypedDict, total=False):
+    limit: int
+    before: int | None
+    actor: str | None
 
 
 class AuditPageJson(TypedDict):
@@ -260,9 +258,9 @@ class BulkItemJson(TypedDict):
     why: str
 
 
-class BulkListInput(TypedDict):
-    limit: NotRequired[int]
-    before: NotRequired[int | None]
+class BulkListInput(TypedDict, total=False):
+    limit: int
+    before: int | None
 
 
 BulkKind: TypeAlias = Literal[
@@ -301,12 +299,12 @@ class BulkOperationsJson(TypedDict):
     items: list[BulkOperationJson]
 
 
-class TasksChangeInput(TypedDict):
-    labels: NotRequired[Mapping[str, str]]
-    queue: NotRequired[str | None]
-    timeout_seconds: NotRequired[float | None]
-    max_retries: NotRequired[int | None]
-    jitter_seconds: NotRequired[int | None]
+class TasksChangeInput(TypedDict, total=False):
+    labels: Mapping[str, str]
+    queue: str | None
+    timeout_seconds: float | None
+    max_retries: int | None
+    jitter_seconds: int | None
 
 
 class BulkStartInput(TypedDict):
@@ -317,18 +315,18 @@ class BulkStartInput(TypedDict):
     change: NotRequired[TasksChangeInput | None]
 
 
-class DeliveryListInput(TypedDict):
-    limit: NotRequired[int]
-    before: NotRequired[int | None]
-    channel: NotRequired[str | None]
+class DeliveryListInput(TypedDict, total=False):
+    limit: int
+    before: int | None
+    channel: str | None
 
 
-class EventListInput(TypedDict):
-    type: NotRequired[str | None]
-    task: NotRequired[int | str | None]
-    run: NotRequired[int | None]
-    queue: NotRequired[str | None]
-    after: NotRequired[str | None]
+class EventListInput(TypedDict, total=False):
+    type: str | None
+    task: int | str | None
+    run: int | None
+    queue: str | None
+    after: str | None
 
 
 class ExecutionJson(TypedDict):
@@ -348,16 +346,16 @@ class ExecutionJson(TypedDict):
     omitted: NotRequired[dict[str, int]]
 
 
-class ExecutionListInput(TypedDict):
-    status: NotRequired[
+class ExecutionListInput(TypedDict, total=False):
+    status: (
         Sequence[Literal["cancelled", "failed", "pending", "running", "skipped", "success", "timeout"]]
         | Literal["cancelled", "failed", "pending", "running", "skipped", "success", "timeout"]
-    ]
-    step: NotRequired[str | None]
-    page: NotRequired[int]
-    page_size: NotRequired[int]
-    cursor: NotRequired[str | None]
-    execution_id: NotRequired[str | None]
+    )
+    step: str | None
+    page: int
+    page_size: int
+    cursor: str | None
+    execution_id: str | None
 
 
 class ExecutionPageJson(JobPageFieldsJson):
@@ -374,22 +372,22 @@ class InstallationJson(TypedDict):
     store: str
 
 
-class JobWriteFieldsInput(TypedDict):
-    cron_expression: NotRequired[str | None]
-    cron_dialect: NotRequired[Literal["standard", "cronjob", "quartz"] | None]
-    enabled: NotRequired[bool]
-    allow_concurrent: NotRequired[bool]
-    max_concurrent: NotRequired[int | None]
-    max_retries: NotRequired[int]
-    retry_delay_seconds: NotRequired[float]
-    timeout_seconds: NotRequired[float]
-    payload: NotRequired[Any]
-    description: NotRequired[str | None]
+class JobWriteFieldsInput(TypedDict, total=False):
+    cron_expression: str | None
+    cron_dialect: Literal["standard", "cronjob", "quartz"] | None
+    enabled: bool
+    allow_concurrent: bool
+    max_concurrent: int | None
+    max_retries: int
+    retry_delay_seconds: float
+    timeout_seconds: float
+    payload: Any
+    description: str | None
 
 
-class JobChangeInput(JobWriteFieldsInput):
-    job_name: NotRequired[str]
-    job_type: NotRequired[str]
+class JobChangeInput(JobWriteFieldsInput, total=False):
+    job_name: str
+    job_type: str
 
 
 class JobJson(TypedDict):
@@ -414,14 +412,14 @@ class JobJson(TypedDict):
     created_by: str | None
 
 
-class JobListInput(TypedDict):
-    include_system: NotRequired[bool]
-    page: NotRequired[int]
-    page_size: NotRequired[int]
-    cursor: NotRequired[str | None]
-    enabled: NotRequired[bool | None]
-    job_name: NotRequired[str | None]
-    job_type: NotRequired[str | None]
+class JobListInput(TypedDict, total=False):
+    include_system: bool
+    page: int
+    page_size: int
+    cursor: str | None
+    enabled: bool | None
+    job_name: str | None
+    job_type: str | None
 
 
 class JobPageJson(JobPageFieldsJson):
@@ -465,8 +463,8 @@ class PauseJson(TypedDict):
     since: str | None
 
 
-class PauseWriteInput(TypedDict):
-    reason: NotRequired[str]
+class PauseWriteInput(TypedDict, total=False):
+    reason: str
 
 
 PlanState: TypeAlias = Literal["queue", "execute", "retry", "skip", "pause", "error", "close"]
@@ -502,27 +500,25 @@ class PlanJson(TypedDict):
     delete_on_complete: bool
 
 
-class PlanListInput(TypedDict):
-    sort: NotRequired[
-        Literal[
-            "id",
-            "-id",
-            "name",
-            "-name",
-            "created_at",
-            "-created_at",
-            "updated_at",
-            "-updated_at",
-            "next_fire_at",
-            "-next_fire_at",
-        ]
+class PlanListInput(TypedDict, total=False):
+    sort: Literal[
+        "id",
+        "-id",
+        "name",
+        "-name",
+        "created_at",
+        "-created_at",
+        "updated_at",
+        "-updated_at",
+        "next_fire_at",
+        "-next_fire_at",
     ]
-    page: NotRequired[int]
-    page_size: NotRequired[int]
-    cursor: NotRequired[str | None]
-    station: NotRequired[str | None]
-    plan_type: NotRequired[Literal["day", "delay", "hour", "minute", "month", "none", "second", "time", "week"] | None]
-    state: NotRequired[Literal["active", "error", "history", "pause"] | None]
+    page: int
+    page_size: int
+    cursor: str | None
+    station: str | None
+    plan_type: Literal["day", "delay", "hour", "minute", "month", "none", "second", "time", "week"] | None
+    state: Literal["active", "error", "history", "pause"] | None
 
 
 class PlanPageJson(JobPageFieldsJson):
@@ -566,23 +562,23 @@ class SkippedItemsJson(TypedDict):
     items: list[BulkItemJson]
 
 
-class SkippedListInput(TypedDict):
-    limit: NotRequired[int]
-    after: NotRequired[int]
+class SkippedListInput(TypedDict, total=False):
+    limit: int
+    after: int
 
 
-class SubscriptionWriteFieldsInput(TypedDict):
-    types: NotRequired[Sequence[str]]
-    tasks: NotRequired[Sequence[str]]
-    labels: NotRequired[Mapping[str, str]]
-    queues: NotRequired[Sequence[str]]
-    secret: NotRequired[str | None]
-    active: NotRequired[bool]
+class SubscriptionWriteFieldsInput(TypedDict, total=False):
+    types: Sequence[str]
+    tasks: Sequence[str]
+    labels: Mapping[str, str]
+    queues: Sequence[str]
+    secret: str | None
+    active: bool
 
 
-class SubscriptionChangeInput(SubscriptionWriteFieldsInput):
-    url: NotRequired[str]
-    from_: NotRequired[str | None]
+class SubscriptionChangeInput(SubscriptionWriteFieldsInput, total=False):
+    url: str
+    from_: str | None
 
 
 class SubscriptionJson(AlertChannelFieldsJson):
@@ -655,8 +651,8 @@ class TokenWriteInput(TypedDict):
     expires_in: NotRequired[float | None]
 
 
-class ViewWriteInput(TypedDict):
-    query: NotRequired[str]
+class ViewWriteInput(TypedDict, total=False):
+    query: str
 
 
 class ViewsAskedInput(TypedDict):
@@ -686,7 +682,7 @@ class WebhookDeliveryJson(AlertDeliveryFieldsJson):
     response: str | None
 
 
-class WebhookListInput(TypedDict):
-    limit: NotRequired[int]
-    before: NotRequired[int | None]
-    status: NotRequired[Literal["PENDING", "DELIVERED", "FAILED"] | None]
+class WebhookListInput(TypedDict, total=False):
+    limit: int
+    before: int | None
+    status: Literal["PENDING", "DELIVERED", "FAILED"] | None

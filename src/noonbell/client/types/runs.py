@@ -40,9 +40,9 @@ class AttemptJson(AttemptFieldsJson):
     truncated: bool
 
 
-class AttemptListInput(TypedDict):
-    after: NotRequired[int]
-    limit: NotRequired[int]
+class AttemptListInput(TypedDict, total=False):
+    after: int
+    limit: int
 
 
 class AttemptsJson(TypedDict):
@@ -71,39 +71,39 @@ class BatchWriteInput(TypedDict):
 _RunFilterInput = TypedDict("_RunFilterInput", {"from": NotRequired[str | None]})
 
 
-class RunFilterInput(_RunFilterInput, RunListFieldsInput):
-    task: NotRequired[int | str | None]
-    queue: NotRequired[str | None]
+class RunFilterInput(_RunFilterInput, RunListFieldsInput, total=False):
+    task: int | str | None
+    queue: str | None
 
 
-class BulkRunsInput(TypedDict):
-    filter: NotRequired[RunFilterInput | None]
-    all: NotRequired[bool]
-    dry_run: NotRequired[bool]
+class BulkRunsInput(TypedDict, total=False):
+    filter: RunFilterInput | None
+    all: bool
+    dry_run: bool
 
 
 class CallBatchAnswerJson(TypedDict):
     calls: list[PublishedJson]
 
 
-class CallOptionsInput(TypedDict):
-    method: NotRequired[Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]]
-    headers: NotRequired[Mapping[str, str]]
-    timeout_seconds: NotRequired[float | None]
-    retry_policy: NotRequired[RetryPolicyInput | None]
-    success_url: NotRequired[str | None]
-    failure_url: NotRequired[str | None]
-    labels: NotRequired[Mapping[str, str]]
-    body: NotRequired[Any]
-    delay_seconds: NotRequired[float]
-    run_at: NotRequired[str | None]
-    expires_at: NotRequired[str | None]
-    key: NotRequired[str | None]
-    queue: NotRequired[str]
-    priority: NotRequired[int]
-    concurrency_key: NotRequired[str | None]
-    max_per_key: NotRequired[int]
-    rate_key: NotRequired[str | None]
+class CallOptionsInput(TypedDict, total=False):
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
+    headers: Mapping[str, str]
+    timeout_seconds: float | None
+    retry_policy: RetryPolicyInput | None
+    success_url: str | None
+    failure_url: str | None
+    labels: Mapping[str, str]
+    body: Any
+    delay_seconds: float
+    run_at: str | None
+    expires_at: str | None
+    key: str | None
+    queue: str
+    priority: int
+    concurrency_key: str | None
+    max_per_key: int
+    rate_key: str | None
 
 
 class CallWriteInput(CallOptionsInput):
@@ -142,9 +142,9 @@ class CallbackByIdsWriteInput(TypedDict):
     run_id: int
 
 
-class CallbackListInput(TypedDict):
-    limit: NotRequired[int]
-    before: NotRequired[int | None]
+class CallbackListInput(TypedDict, total=False):
+    limit: int
+    before: int | None
 
 
 class CallbackRecordJson(TypedDict):
@@ -170,8 +170,8 @@ class CallbackWriteInput(TypedDict):
     progress: NotRequired[Any]
 
 
-class CancelWriteInput(TypedDict):
-    reason: NotRequired[str]
+class CancelWriteInput(TypedDict, total=False):
+    reason: str
 
 
 class CanceledJson(TypedDict):
@@ -180,14 +180,14 @@ class CanceledJson(TypedDict):
     canceled: bool
 
 
-class ClaimWriteInput(TypedDict):
-    queues: NotRequired[Sequence[str]]
-    job_types: NotRequired[Sequence[str] | None]
-    max: NotRequired[int]
-    wait_seconds: NotRequired[float]
-    version: NotRequired[int]
-    labels: NotRequired[Mapping[str, str]]
-    concurrency: NotRequired[int | None]
+class ClaimWriteInput(TypedDict, total=False):
+    queues: Sequence[str]
+    job_types: Sequence[str] | None
+    max: int
+    wait_seconds: float
+    version: int
+    labels: Mapping[str, str]
+    concurrency: int | None
 
 
 class ClaimedRunJson(ClaimedRunFieldsJson):
@@ -222,17 +222,17 @@ class CleanRunsWriteInput(TypedDict):
 _DeadRunFilterInput = TypedDict("_DeadRunFilterInput", {"from": NotRequired[str | None]})
 
 
-class DeadRunFilterInput(_DeadRunFilterInput, RunListFieldsInput):
-    task: NotRequired[int | str | None]
+class DeadRunFilterInput(_DeadRunFilterInput, RunListFieldsInput, total=False):
+    task: int | str | None
 
 
-class DeadRunsInput(RunListFieldsInput):
-    task: NotRequired[int | str | None]
-    from_: NotRequired[str | None]
-    sort: NotRequired[Literal["-id", "id", "-scheduled_time", "scheduled_time", "-created_at", "created_at"]]
-    page: NotRequired[int]
-    page_size: NotRequired[int]
-    cursor: NotRequired[str | None]
+class DeadRunsInput(RunListFieldsInput, total=False):
+    task: int | str | None
+    from_: str | None
+    sort: Literal["-id", "id", "-scheduled_time", "scheduled_time", "-created_at", "created_at"]
+    page: int
+    page_size: int
+    cursor: str | None
 
 
 class ErrorBudgetJson(TypedDict):
@@ -244,8 +244,8 @@ class ErrorBudgetJson(TypedDict):
     left: float
 
 
-class ExplainRunInput(TypedDict):
-    lang: NotRequired[str | None]
+class ExplainRunInput(TypedDict, total=False):
+    lang: str | None
 
 
 class ExtendWriteInput(TypedDict):
@@ -302,8 +302,8 @@ class HeldRunInput(TypedDict):
     token: int
 
 
-class HeartbeatWriteInput(TypedDict):
-    runs: NotRequired[Sequence[HeldRunInput]]
+class HeartbeatWriteInput(TypedDict, total=False):
+    runs: Sequence[HeldRunInput]
 
 
 class HistoryImportedJson(TypedDict):
@@ -323,10 +323,10 @@ class LineInput(TypedDict):
     message: Any
 
 
-class LoadListInput(TypedDict):
-    from_: NotRequired[str | None]
-    to: NotRequired[str | None]
-    by: NotRequired[Literal["hour", "day"]]
+class LoadListInput(TypedDict, total=False):
+    from_: str | None
+    to: str | None
+    by: Literal["hour", "day"]
 
 
 class SpreadJson(TypedDict):
@@ -361,11 +361,11 @@ class LogJson(TypedDict):
     next_after: int
 
 
-class LogListInput(TypedDict):
-    after: NotRequired[int]
-    limit: NotRequired[int]
-    level: NotRequired[Literal["debug", "info", "warning", "error"] | None]
-    search: NotRequired[str | None]
+class LogListInput(TypedDict, total=False):
+    after: int
+    limit: int
+    level: Literal["debug", "info", "warning", "error"] | None
+    search: str | None
 
 
 class LogWriteInput(TypedDict):
@@ -444,20 +444,20 @@ class QueueStatsJson(_QueueStatsJson):
     items: list[LoadStepJson]
 
 
-class QueueWriteInput(TypedDict):
-    rate_limit: NotRequired[RateLimitInput | None]
-    concurrency: NotRequired[int | None]
-    quiet: NotRequired[Sequence[QuietHoursInput]]
-    spread_seconds: NotRequired[int]
+class QueueWriteInput(TypedDict, total=False):
+    rate_limit: RateLimitInput | None
+    concurrency: int | None
+    quiet: Sequence[QuietHoursInput]
+    spread_seconds: int
 
 
 class QueuesJson(TypedDict):
     items: list[QueueJson]
 
 
-class RedriveWriteInput(TypedDict):
-    filter: NotRequired[DeadRunFilterInput | None]
-    dry_run: NotRequired[bool]
+class RedriveWriteInput(TypedDict, total=False):
+    filter: DeadRunFilterInput | None
+    dry_run: bool
 
 
 class RetriedJson(TypedDict):
@@ -465,15 +465,15 @@ class RetriedJson(TypedDict):
     retry_of_run_id: int
 
 
-class RetryWriteInput(TypedDict):
-    from_step: NotRequired[str | None]
+class RetryWriteInput(TypedDict, total=False):
+    from_step: str | None
 
 
-class RunExportInput(RunListFieldsInput):
-    task: NotRequired[int | str | None]
-    from_: NotRequired[str | None]
-    queue: NotRequired[str | None]
-    format: NotRequired[Literal["csv", "ndjson"]]
+class RunExportInput(RunListFieldsInput, total=False):
+    task: int | str | None
+    from_: str | None
+    queue: str | None
+    format: Literal["csv", "ndjson"]
 
 
 class RunJson(RunFieldsJson):
@@ -486,14 +486,14 @@ class RunJson(RunFieldsJson):
     truncated: bool
 
 
-class RunListInput(RunListFieldsInput):
-    task: NotRequired[int | str | None]
-    from_: NotRequired[str | None]
-    queue: NotRequired[str | None]
-    sort: NotRequired[Literal["-id", "id", "-scheduled_time", "scheduled_time", "-created_at", "created_at"]]
-    page: NotRequired[int]
-    page_size: NotRequired[int]
-    cursor: NotRequired[str | None]
+class RunListInput(RunListFieldsInput, total=False):
+    task: int | str | None
+    from_: str | None
+    queue: str | None
+    sort: Literal["-id", "id", "-scheduled_time", "scheduled_time", "-created_at", "created_at"]
+    page: int
+    page_size: int
+    cursor: str | None
 
 
 class RunRecordInput(TypedDict):
@@ -535,10 +535,10 @@ class RunsRetriedJson(TypedDict):
     more: bool
 
 
-class SeriesListInput(TypedDict):
-    from_: NotRequired[str | None]
-    to: NotRequired[str | None]
-    by: NotRequired[Literal["minute", "hour", "day"]]
+class SeriesListInput(TypedDict, total=False):
+    from_: str | None
+    to: str | None
+    by: Literal["minute", "hour", "day"]
 
 
 class ServiceLevelFiguresJson(LoadStepFieldsJson):
@@ -596,13 +596,13 @@ class SettledRunJson(TypedDict):
     status: RunStatus
 
 
-class SlaListInput(TypedDict):
-    task: NotRequired[int | str | None]
-    from_: NotRequired[str | None]
-    to: NotRequired[str | None]
-    queue: NotRequired[str | None]
-    label: NotRequired[str | None]
-    by: NotRequired[Literal["hour", "day"] | None]
+class SlaListInput(TypedDict, total=False):
+    task: int | str | None
+    from_: str | None
+    to: str | None
+    queue: str | None
+    label: str | None
+    by: Literal["hour", "day"] | None
 
 
 class TaskStatsJson(TypedDict):
@@ -632,10 +632,10 @@ class StatsJson(_StatsJson):
     tasks: list[TaskStatsJson]
 
 
-class StatsListInput(TypedDict):
-    task: NotRequired[int | str | None]
-    from_: NotRequired[str | None]
-    to: NotRequired[str | None]
+class StatsListInput(TypedDict, total=False):
+    task: int | str | None
+    from_: str | None
+    to: str | None
 
 
 class WorkerChangeInput(TypedDict):

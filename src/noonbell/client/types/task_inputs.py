@@ -26,21 +26,21 @@ class AmqpMessageFieldsInput(TypedDict):
     reply: NotRequired[bool]
 
 
-class AmqpPropertiesInput(TypedDict):
-    content_type: NotRequired[str]
-    content_encoding: NotRequired[str | None]
-    type: NotRequired[str | None]
-    app_id: NotRequired[str | None]
-    priority: NotRequired[int | None]
-    expiration_ms: NotRequired[int | None]
+class AmqpPropertiesInput(TypedDict, total=False):
+    content_type: str
+    content_encoding: str | None
+    type: str | None
+    app_id: str | None
+    priority: int | None
+    expiration_ms: int | None
 
 
-class AmqpMessageInput(AmqpMessageFieldsInput):
-    exchange: NotRequired[str]
-    routing_key: NotRequired[str]
-    properties: NotRequired[AmqpPropertiesInput]
-    persistent: NotRequired[bool]
-    mandatory: NotRequired[bool]
+class AmqpMessageInput(AmqpMessageFieldsInput, total=False):
+    exchange: str
+    routing_key: str
+    properties: AmqpPropertiesInput
+    persistent: bool
+    mandatory: bool
 
 
 class NatsMessageInput(AmqpMessageFieldsInput):
@@ -69,11 +69,11 @@ class MqttMessageInput(TypedDict):
     version: NotRequired[Literal["5", "3.1.1"]]
 
 
-class GrpcTlsInput(TypedDict):
-    ca: NotRequired[str | None]
-    server_name: NotRequired[str | None]
-    cert: NotRequired[str | None]
-    key: NotRequired[str | None]
+class GrpcTlsInput(TypedDict, total=False):
+    ca: str | None
+    server_name: str | None
+    cert: str | None
+    key: str | None
 
 
 class GrpcCallInput(TypedDict):
@@ -85,54 +85,52 @@ class GrpcCallInput(TypedDict):
     callback: NotRequired[bool]
 
 
-class RetryPolicyInput(TypedDict):
-    max_retries: NotRequired[int]
-    strategy: NotRequired[Literal["fixed", "exponential"]]
-    local: NotRequired[bool]
-    initial_delay: NotRequired[float]
-    max_delay: NotRequired[float]
-    jitter: NotRequired[float]
-    retry_on: NotRequired[
-        Sequence[Literal["network", "timeout", "5xx", "429", "error", "callback_failed", "callback_timeout"]]
-    ]
+class RetryPolicyInput(TypedDict, total=False):
+    max_retries: int
+    strategy: Literal["fixed", "exponential"]
+    local: bool
+    initial_delay: float
+    max_delay: float
+    jitter: float
+    retry_on: Sequence[Literal["network", "timeout", "5xx", "429", "error", "callback_failed", "callback_timeout"]]
 
 
-class StepFieldsInput(TypedDict):
-    exec_type: NotRequired[ExecType]
-    http_method: NotRequired[Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]]
-    target_url: NotRequired[str | None]
-    headers: NotRequired[Mapping[str, str]]
-    body_template: NotRequired[str | None]
-    follow_redirects: NotRequired[bool]
-    secret: NotRequired[str | None]
-    callback_method: NotRequired[Literal["POST", "PUT", "PATCH"]]
-    callback_timeout_sec: NotRequired[int]
-    cancel_url: NotRequired[str | None]
-    job_type: NotRequired[str | None]
-    payload: NotRequired[Any]
-    amqp: NotRequired[AmqpMessageInput | None]
-    nats: NotRequired[NatsMessageInput | None]
-    redis: NotRequired[RedisMessageInput | None]
-    mqtt: NotRequired[MqttMessageInput | None]
-    grpc: NotRequired[GrpcCallInput | None]
-    queue: NotRequired[str]
-    command: NotRequired[Any]
-    shell: NotRequired[bool]
-    env: NotRequired[Mapping[str, str]]
-    cwd: NotRequired[str | None]
-    user: NotRequired[str | None]
-    ok_codes: NotRequired[Sequence[int]]
-    timeout_seconds: NotRequired[float]
-    retry_policy: NotRequired[RetryPolicyInput | None]
-    priority: NotRequired[int]
-    worker_timeout_ms: NotRequired[int]
-    ping_interval_ms: NotRequired[int]
-    expires_in_seconds: NotRequired[int | None]
-    specific_worker_ids: NotRequired[Sequence[str]]
-    min_worker_version: NotRequired[int]
-    delivery: NotRequired[Literal["at_least_once", "at_most_once"]]
-    on_lost: NotRequired[Literal["RETRY", "FAIL"]]
-    max_lost: NotRequired[int]
+class StepFieldsInput(TypedDict, total=False):
+    exec_type: ExecType
+    http_method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
+    target_url: str | None
+    headers: Mapping[str, str]
+    body_template: str | None
+    follow_redirects: bool
+    secret: str | None
+    callback_method: Literal["POST", "PUT", "PATCH"]
+    callback_timeout_sec: int
+    cancel_url: str | None
+    job_type: str | None
+    payload: Any
+    amqp: AmqpMessageInput | None
+    nats: NatsMessageInput | None
+    redis: RedisMessageInput | None
+    mqtt: MqttMessageInput | None
+    grpc: GrpcCallInput | None
+    queue: str
+    command: Any
+    shell: bool
+    env: Mapping[str, str]
+    cwd: str | None
+    user: str | None
+    ok_codes: Sequence[int]
+    timeout_seconds: float
+    retry_policy: RetryPolicyInput | None
+    priority: int
+    worker_timeout_ms: int
+    ping_interval_ms: int
+    expires_in_seconds: int | None
+    specific_worker_ids: Sequence[str]
+    min_worker_version: int
+    delivery: Literal["at_least_once", "at_most_once"]
+    on_lost: Literal["RETRY", "FAIL"]
+    max_lost: int
 
 
 class CronSpecInput(TypedDict):
@@ -173,9 +171,9 @@ class MonthlySpecInput(TypedDict):
     repeat: NotRequired[int | None]
 
 
-class ClockChangesInput(TypedDict):
-    gap: NotRequired[Literal["next", "skip", "earlier"] | None]
-    repeat: NotRequired[Literal["first", "both", "last"] | None]
+class ClockChangesInput(TypedDict, total=False):
+    gap: Literal["next", "skip", "earlier"] | None
+    repeat: Literal["first", "both", "last"] | None
 
 
 class TaskCalendarInput(TypedDict):
@@ -184,9 +182,9 @@ class TaskCalendarInput(TypedDict):
     invert: NotRequired[bool]
 
 
-class CircuitInput(TypedDict):
-    failures: NotRequired[int]
-    cool_down_seconds: NotRequired[int]
+class CircuitInput(TypedDict, total=False):
+    failures: int
+    cool_down_seconds: int
 
 
 class RateLimitInput(TypedDict):
@@ -205,13 +203,13 @@ class QuietHoursInput(_QuietHoursInput):
     what: NotRequired[Literal["hold", "skip"]]
 
 
-class SlaInput(TypedDict):
-    start_within_seconds: NotRequired[float | None]
-    finish_within_seconds: NotRequired[float | None]
-    finish_by: NotRequired[str | None]
-    success_ratio: NotRequired[float | None]
-    window: NotRequired[str]
-    on_breach: NotRequired[Literal["alert", "raise_priority", "skip_next"]]
+class SlaInput(TypedDict, total=False):
+    start_within_seconds: float | None
+    finish_within_seconds: float | None
+    finish_by: str | None
+    success_ratio: float | None
+    window: str
+    on_breach: Literal["alert", "raise_priority", "skip_next"]
 
 
 class FanoutInput(TypedDict):
@@ -229,53 +227,49 @@ class StepInput(StepFieldsInput):
     allow_failure: NotRequired[bool]
 
 
-class TaskWriteFieldsInput(StepFieldsInput):
-    description: NotRequired[str]
-    labels: NotRequired[Mapping[str, str]]
-    external_id: NotRequired[str | None]
-    meta: NotRequired[Mapping[str, Any]]
-    schedule: NotRequired[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput | None]
-    schedules: NotRequired[
-        Sequence[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput]
-    ]
-    exclude: NotRequired[
-        Sequence[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput]
-    ]
-    dst: NotRequired[ClockChangesInput | None]
-    timezone: NotRequired[str]
-    start_at: NotRequired[str | None]
-    end_at: NotRequired[str | None]
-    jitter_seconds: NotRequired[int]
-    calendar: NotRequired[TaskCalendarInput | None]
-    after: NotRequired[AfterInput | None]
-    max_concurrency: NotRequired[int | None]
-    concurrency_policy: NotRequired[Literal["QUEUE", "SKIP", "PARALLEL"]]
-    queue_depth: NotRequired[int | None]
-    overlap_action: NotRequired[Literal["ALLOW", "SKIP", "CANCEL_PREV", "PARALLEL"]]
-    failure_action: NotRequired[Literal["RUN_NEW", "SKIP", "RETRY", "BACKOFF", "HALF_OPEN"]]
-    circuit: NotRequired[CircuitInput]
-    misfire_policy: NotRequired[MisfirePolicy]
-    catchup_limit: NotRequired[int]
-    misfire_grace_seconds: NotRequired[int]
-    rate_limit: NotRequired[RateLimitInput | None]
-    concurrency_key: NotRequired[str | None]
-    max_per_key: NotRequired[int]
-    quiet: NotRequired[Sequence[QuietHoursInput]]
-    spread_seconds: NotRequired[int]
-    sla: NotRequired[SlaInput | None]
-    worker_labels: NotRequired[Mapping[str, str]]
-    fanout: NotRequired[FanoutInput | None]
-    on_exhausted: NotRequired[Literal["KEEP", "ERROR"]]
-    delete_on_complete: NotRequired[bool]
-    steps: NotRequired[Sequence[StepInput]]
-    cron_expr: NotRequired[str | None]
-    cron_dialect: NotRequired[Literal["standard", "cronjob", "quartz"] | None]
-    status: NotRequired[Literal["ENABLED", "DISABLED"] | None]
-    skip_next: NotRequired[int | None]
+class TaskWriteFieldsInput(StepFieldsInput, total=False):
+    description: str
+    labels: Mapping[str, str]
+    external_id: str | None
+    meta: Mapping[str, Any]
+    schedule: CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput | None
+    schedules: Sequence[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput]
+    exclude: Sequence[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput]
+    dst: ClockChangesInput | None
+    timezone: str
+    start_at: str | None
+    end_at: str | None
+    jitter_seconds: int
+    calendar: TaskCalendarInput | None
+    after: AfterInput | None
+    max_concurrency: int | None
+    concurrency_policy: Literal["QUEUE", "SKIP", "PARALLEL"]
+    queue_depth: int | None
+    overlap_action: Literal["ALLOW", "SKIP", "CANCEL_PREV", "PARALLEL"]
+    failure_action: Literal["RUN_NEW", "SKIP", "RETRY", "BACKOFF", "HALF_OPEN"]
+    circuit: CircuitInput
+    misfire_policy: MisfirePolicy
+    catchup_limit: int
+    misfire_grace_seconds: int
+    rate_limit: RateLimitInput | None
+    concurrency_key: str | None
+    max_per_key: int
+    quiet: Sequence[QuietHoursInput]
+    spread_seconds: int
+    sla: SlaInput | None
+    worker_labels: Mapping[str, str]
+    fanout: FanoutInput | None
+    on_exhausted: Literal["KEEP", "ERROR"]
+    delete_on_complete: bool
+    steps: Sequence[StepInput]
+    cron_expr: str | None
+    cron_dialect: Literal["standard", "cronjob", "quartz"] | None
+    status: Literal["ENABLED", "DISABLED"] | None
+    skip_next: int | None
 
 
-class TaskPatchFieldsInput(TaskWriteFieldsInput):
-    version: NotRequired[Any]
+class TaskPatchFieldsInput(TaskWriteFieldsInput, total=False):
+    version: Any
 
 
 class TaskInFileInput(TaskPatchFieldsInput):
@@ -300,18 +294,18 @@ class BackfillWriteInput(TypedDict):
     if_finished: NotRequired[Literal["keep", "rerun", "rerun_failed", "rerun_succeeded"]]
 
 
-class TaskFilterInput(TypedDict):
-    status: NotRequired[Literal["ENABLED", "DISABLED", "COMPLETED", "ERROR"] | None]
-    name: NotRequired[str | None]
-    label: NotRequired[str | None]
-    queue: NotRequired[str | None]
-    managed_by: NotRequired[str | None]
-    include_system: NotRequired[bool]
+class TaskFilterInput(TypedDict, total=False):
+    status: Literal["ENABLED", "DISABLED", "COMPLETED", "ERROR"] | None
+    name: str | None
+    label: str | None
+    queue: str | None
+    managed_by: str | None
+    include_system: bool
 
 
-class BulkTasksInput(TypedDict):
-    filter: NotRequired[TaskFilterInput | None]
-    all: NotRequired[bool]
+class BulkTasksInput(TypedDict, total=False):
+    filter: TaskFilterInput | None
+    all: bool
 
 
 class IcalSourceInput(TypedDict):
@@ -319,30 +313,30 @@ class IcalSourceInput(TypedDict):
     refresh_seconds: NotRequired[int]
 
 
-class CalendarWriteInput(TypedDict):
-    description: NotRequired[str]
-    timezone: NotRequired[str | None]
-    closed_weekdays: NotRequired[Sequence[int]]
-    closed: NotRequired[Sequence[str]]
-    open: NotRequired[Sequence[str]]
-    ical: NotRequired[IcalSourceInput | None]
-    ical_days: NotRequired[Sequence[str] | None]
-    ics: NotRequired[str | None]
+class CalendarWriteInput(TypedDict, total=False):
+    description: str
+    timezone: str | None
+    closed_weekdays: Sequence[int]
+    closed: Sequence[str]
+    open: Sequence[str]
+    ical: IcalSourceInput | None
+    ical_days: Sequence[str] | None
+    ics: str | None
 
 
-class CleanWriteInput(TypedDict):
-    older_than_days: NotRequired[float | None]
-    older_than_seconds: NotRequired[float | None]
-    keep: NotRequired[int | None]
-    status: NotRequired[
+class CleanWriteInput(TypedDict, total=False):
+    older_than_days: float | None
+    older_than_seconds: float | None
+    keep: int | None
+    status: (
         Sequence[Literal["CALLBACK_SUCCESS", "CANCELED", "FAILED", "FAILED_TIMEOUT", "SKIPPED", "SUCCESS", "TIMEOUT"]]
         | Literal["CALLBACK_SUCCESS", "CANCELED", "FAILED", "FAILED_TIMEOUT", "SKIPPED", "SUCCESS", "TIMEOUT"]
-    ]
+    )
 
 
-class DaysAskedInput(TypedDict):
-    from_: NotRequired[str | None]
-    count: NotRequired[int]
+class DaysAskedInput(TypedDict, total=False):
+    from_: str | None
+    count: int
 
 
 class DedupeInput(TypedDict):
@@ -353,74 +347,70 @@ class DedupeInput(TypedDict):
     max_wait_seconds: NotRequired[float | None]
 
 
-class ExplainTaskInput(TypedDict):
-    at: NotRequired[str | None]
-    lang: NotRequired[str | None]
+class ExplainTaskInput(TypedDict, total=False):
+    at: str | None
+    lang: str | None
 
 
-class NextListInput(TypedDict):
-    count: NotRequired[int]
+class NextListInput(TypedDict, total=False):
+    count: int
 
 
-class PreviewAskedInput(TypedDict):
-    days: NotRequired[int]
+class PreviewAskedInput(TypedDict, total=False):
+    days: int
 
 
-class PreviewWriteInput(TypedDict):
-    schedule: NotRequired[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput | None]
-    cron_expr: NotRequired[str | None]
-    cron_dialect: NotRequired[Literal["standard", "cronjob", "quartz"] | None]
-    schedules: NotRequired[
-        Sequence[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput]
-    ]
-    exclude: NotRequired[
-        Sequence[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput]
-    ]
-    dst: NotRequired[ClockChangesInput | None]
-    calendar: NotRequired[TaskCalendarInput | None]
-    timezone: NotRequired[str]
-    quiet: NotRequired[Sequence[QuietHoursInput]]
-    count: NotRequired[int]
-    from_: NotRequired[str | None]
-    lang: NotRequired[str | None]
+class PreviewWriteInput(TypedDict, total=False):
+    schedule: CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput | None
+    cron_expr: str | None
+    cron_dialect: Literal["standard", "cronjob", "quartz"] | None
+    schedules: Sequence[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput]
+    exclude: Sequence[CronSpecInput | OnceSpecInput | IntervalSpecInput | WeeklySpecInput | MonthlySpecInput]
+    dst: ClockChangesInput | None
+    calendar: TaskCalendarInput | None
+    timezone: str
+    quiet: Sequence[QuietHoursInput]
+    count: int
+    from_: str | None
+    lang: str | None
 
 
-class RemovalInput(TypedDict):
-    cancel_running: NotRequired[bool]
-    purge: NotRequired[bool]
-    force: NotRequired[bool]
+class RemovalInput(TypedDict, total=False):
+    cancel_running: bool
+    purge: bool
+    force: bool
 
 
-class RunListFieldsInput(TypedDict):
-    status: NotRequired[Sequence[RunStatus] | RunStatus]
-    to: NotRequired[str | None]
-    worker: NotRequired[str | None]
-    key: NotRequired[str | None]
-    origin: NotRequired[Origin | None]
-    label: NotRequired[str | None]
-    text: NotRequired[str | None]
-    search: NotRequired[str | None]
-    parent_id: NotRequired[int | None]
-    step: NotRequired[str | None]
+class RunListFieldsInput(TypedDict, total=False):
+    status: Sequence[RunStatus] | RunStatus
+    to: str | None
+    worker: str | None
+    key: str | None
+    origin: Origin | None
+    label: str | None
+    text: str | None
+    search: str | None
+    parent_id: int | None
+    step: str | None
 
 
-class RunsOfTaskInput(RunListFieldsInput):
-    from_: NotRequired[str | None]
-    queue: NotRequired[str | None]
-    sort: NotRequired[Literal["-id", "id", "-scheduled_time", "scheduled_time", "-created_at", "created_at"]]
-    page: NotRequired[int]
-    page_size: NotRequired[int]
-    cursor: NotRequired[str | None]
+class RunsOfTaskInput(RunListFieldsInput, total=False):
+    from_: str | None
+    queue: str | None
+    sort: Literal["-id", "id", "-scheduled_time", "scheduled_time", "-created_at", "created_at"]
+    page: int
+    page_size: int
+    cursor: str | None
 
 
-class SkipWriteInput(TypedDict):
-    count: NotRequired[int]
+class SkipWriteInput(TypedDict, total=False):
+    count: int
 
 
-class SlotListInput(TypedDict):
-    from_: NotRequired[str | None]
-    to: NotRequired[str | None]
-    limit: NotRequired[int]
+class SlotListInput(TypedDict, total=False):
+    from_: str | None
+    to: str | None
+    limit: int
 
 
 class TaskBatchChangeInput(TaskPatchFieldsInput):
@@ -451,42 +441,40 @@ class TaskBatchPatchInput(TypedDict):
     tasks: Sequence[TaskBatchChangeInput]
 
 
-class TaskListInput(TaskFilterInput):
-    sort: NotRequired[
-        Literal[
-            "id",
-            "-id",
-            "name",
-            "-name",
-            "created_at",
-            "-created_at",
-            "updated_at",
-            "-updated_at",
-            "next_fire_at",
-            "-next_fire_at",
-        ]
+class TaskListInput(TaskFilterInput, total=False):
+    sort: Literal[
+        "id",
+        "-id",
+        "name",
+        "-name",
+        "created_at",
+        "-created_at",
+        "updated_at",
+        "-updated_at",
+        "next_fire_at",
+        "-next_fire_at",
     ]
-    page: NotRequired[int]
-    page_size: NotRequired[int]
-    cursor: NotRequired[str | None]
+    page: int
+    page_size: int
+    cursor: str | None
 
 
-class TaskPatchInput(TaskPatchFieldsInput):
-    name: NotRequired[str]
-    managed_by: NotRequired[str]
+class TaskPatchInput(TaskPatchFieldsInput, total=False):
+    name: str
+    managed_by: str
 
 
-class TaskPauseInput(TypedDict):
-    reason: NotRequired[str]
-    until: NotRequired[str | None]
-    by: NotRequired[str | None]
-    at: NotRequired[str]
+class TaskPauseInput(TypedDict, total=False):
+    reason: str
+    until: str | None
+    by: str | None
+    at: str
 
 
-class TaskPauseWriteInput(TypedDict):
-    reason: NotRequired[str]
-    until: NotRequired[str | None]
-    for_seconds: NotRequired[int | None]
+class TaskPauseWriteInput(TypedDict, total=False):
+    reason: str
+    until: str | None
+    for_seconds: int | None
 
 
 class TaskReplaceInput(TaskPatchFieldsInput):
@@ -494,26 +482,26 @@ class TaskReplaceInput(TaskPatchFieldsInput):
     managed_by: NotRequired[str]
 
 
-class TimelineListInput(TypedDict):
-    name: NotRequired[str | None]
-    label: NotRequired[str | None]
-    from_: NotRequired[str | None]
-    to: NotRequired[str | None]
-    page: NotRequired[int]
-    page_size: NotRequired[int]
+class TimelineListInput(TypedDict, total=False):
+    name: str | None
+    label: str | None
+    from_: str | None
+    to: str | None
+    page: int
+    page_size: int
 
 
-class TriggerWriteInput(TypedDict):
-    override_body: NotRequired[str | None]
-    force_async: NotRequired[bool]
-    payload: NotRequired[Any]
-    key: NotRequired[str | None]
-    if_finished: NotRequired[Literal["keep", "rerun", "rerun_failed", "rerun_succeeded"]]
-    update_waiting: NotRequired[bool]
-    delay_seconds: NotRequired[float]
-    run_at: NotRequired[str | None]
-    priority: NotRequired[int | None]
-    specific_worker_ids: NotRequired[Sequence[str] | None]
-    dedupe: NotRequired[DedupeInput | None]
-    concurrency_key: NotRequired[str | None]
-    expires_in_seconds: NotRequired[int | None]
+class TriggerWriteInput(TypedDict, total=False):
+    override_body: str | None
+    force_async: bool
+    payload: Any
+    key: str | None
+    if_finished: Literal["keep", "rerun", "rerun_failed", "rerun_succeeded"]
+    update_waiting: bool
+    delay_seconds: float
+    run_at: str | None
+    priority: int | None
+    specific_worker_ids: Sequence[str] | None
+    dedupe: DedupeInput | None
+    concurrency_key: str | None
+    expires_in_seconds: int | None

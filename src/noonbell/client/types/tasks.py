@@ -402,8 +402,8 @@ class RunFieldsJson(AttemptFieldsJson):
     final_status: Literal["CANCELED", "FAILED", "SKIPPED", "SUCCESS"] | None
 
 
-class RunInListJson(RunFieldsJson):
-    omitted: NotRequired[dict[str, int]]
+class RunInListJson(RunFieldsJson, total=False):
+    omitted: dict[str, int]
 
 
 class RunOnTimelineJson(TypedDict):
