@@ -426,19 +426,19 @@ def read_tables(tables: Mapping[str, list[dict[str, Any]]], zone: str) -> Iterat
     )
 
 
-def _row(
-    row: Mapping[str, Any], known: Mapping[str, Mapping[Any, Mapping[str, Any]]], zone: str, found: Findings
-) -> dict[str, Any] | None:
+_Known = Mapping[str, Mapping[Any, Mapping[str, Any]]]
+"""The rows of each table but that of the tasks, by their ids."""
+
+
+def _row(row: Mapping[str, Any], known: _Known, zone: str, found: Findings) -> dict[str, Any] | None:
     if row["task"] == "celery.backend_cleanup":
         found.notes.append("cleans Celery's own results, and is left out")
         return None
     if row.get("one_off") and row.get("enabled") and row.get("total_run_count"):
         found.notes.append("was to run once and has, and is left out")
         return None
-    options = {name: row.get(name) for name in ("queue", "priority") if row.get(name) not in (None, "")}
-    for name in ("exchange", "routing_key"):
-        if row.get(name):
-            options[name] = row[name]
+    names = ("queue", "priority", "exchange", "routing_key")
+    options = {name: row.get(name) for name in names if row.get(name) not in (None, "")}
     if row.get("expire_seconds"):
         options["expires"] = row["expire_seconds"]
     if row.get("headers") not in (None, "", "{}"):
@@ -462,9 +462,7 @@ def _row(
     return task
 
 
-def _row_times(
-    row: Mapping[str, Any], known: Mapping[str, Mapping[Any, Mapping[str, Any]]], zone: str
-) -> dict[str, Any]:
+def _row_times(row: Mapping[str, Any], known: _Known, zone: str) -> dict[str, Any]:
     """An interval goes on from its last run; what is to run once has one slot."""
     task = _row_schedule(row, known, zone)
     if row.get("one_off") and "cron_expr" in task:
@@ -478,9 +476,7 @@ def _row_times(
     return task
 
 
-def _row_schedule(
-    row: Mapping[str, Any], known: Mapping[str, Mapping[Any, Mapping[str, Any]]], zone: str
-) -> dict[str, Any]:
+def _row_schedule(row: Mapping[str, Any], known: _Known, zone: str) -> dict[str, Any]:
     if (crontab := known["crontabs"].get(row.get("crontab_id"))) is not None:
         own = find(str(crontab.get("timezone") or zone)).name
         fields = _Crontab(*(str(crontab[name]) for name in _CRONTAB))

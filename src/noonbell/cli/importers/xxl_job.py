@@ -39,11 +39,8 @@ def read_xxl_job(rows: Sequence[Any], groups: Mapping[int, str], zone: str) -> I
 
 
 def _said(row: Any) -> str:
-    return (
-        str(row.get("job_desc") or row.get("executor_handler") or "")[:200]
-        if isinstance(row, Mapping)
-        else str(row)[:200]
-    )
+    shown = row.get("job_desc") or row.get("executor_handler") or "" if isinstance(row, Mapping) else row
+    return str(shown)[:200]
 
 
 def _task(row: Any, groups: Mapping[int, str], zone: str, found: Findings) -> dict[str, Any]:
