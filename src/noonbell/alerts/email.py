@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 from noonbell.alerts.channel_kind import AlertSender, ChannelKind, Undeliverable
 from noonbell.alerts.chat import link_of, title_of
-from noonbell.clock import SECOND, Clock, SystemClock
+from noonbell.clock import SECOND, SystemClock
 from noonbell.fields.problems import ReadContext
 from noonbell.masking import mask_credentials
 from noonbell.model.alert import Channel
@@ -74,17 +74,15 @@ class EmailSender(AlertSender):
         self,
         *,
         guard: AddressGuard | None = None,
-        clock: Clock | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self._guard = guard or AddressGuard(deny_ports=())
-        self._now = (clock or SystemClock()).now
         self._ssl_context = ssl_context
 
     async def send(self, channel: Channel, message: Mapping[str, Any], delivery_id: str) -> int | None:
         if not channel.to or not channel.sender:
             raise Undeliverable(failure_text("alert_no_sender"), again=False)
-        mail = mail_of(channel, message, delivery_id, self._now() / SECOND)
+        mail = mail_of(channel, message, delivery_id, SystemClock().now() / SECOND)
         try:
             async with asyncio.timeout(TIMEOUT):
                 await asyncio.to_thread(self._deliver, channel, mail)

@@ -115,7 +115,6 @@ class Access:
         store: Store,
         sealer: Sealer | None = None,
         *,
-        monotonic: Callable[[], float] = read_monotonic,
         calls_per_minute: int | None = None,
     ) -> None:
         """`sealer` signs the audit log; without a key it is not signed. Close it: the log may owe a line.
@@ -123,12 +122,12 @@ class Access:
         `calls_per_minute`: of one token; None for any number.
         """
         sealer = sealer or Sealer()
-        self._store, self._monotonic = store, monotonic
-        self._rate = CallRate(calls_per_minute, monotonic)
+        self._store = store
+        self._rate = CallRate(calls_per_minute)
         self._known: OrderedDict[str, tuple[float, Token]] = OrderedDict()
         self._by_id: dict[int, tuple[float, Token]] = {}
         self._lookups = asyncio.Semaphore(_LOOKUPS)
-        self._guesses = PeerLimit(_FREE_GUESSES, monotonic=monotonic)
+        self._guesses = PeerLimit(_FREE_GUESSES)
         self._writer = AuditWriter(store, sealer.sign)
         self.audit_log = AuditLog(store, sealer)
 
@@ -213,7 +212,7 @@ class Access:
         if token is None:
             async with self._lookups:
                 token = await self._learn(hashed)
-        elif self._monotonic() - at > _FRESH:
+        elif read_monotonic() - at > _FRESH:
             token = await self._learn(hashed)
         if token is None or not token.is_good(await self._store.now() if token.expires_at else 0):
             self.check_peer(peer)
@@ -241,7 +240,7 @@ class Access:
         token = await self._store.token_of(hashed)
         if token is None:
             return None
-        self._known[hashed] = (self._monotonic(), token)
+        self._known[hashed] = (read_monotonic(), token)
         while len(self._known) > _MOST_KNOWN:
             self._known.popitem(last=False)
         await self._store.note_token_use(token.id)
@@ -250,8 +249,8 @@ class Access:
     async def by_id(self, token_id: int) -> Token | None:
         """The token, if it is still good: for a session that showed it before. Cached for a few seconds."""
         at, token = self._by_id.get(token_id, (0.0, None))
-        if token is None or self._monotonic() - at > _FRESH:
-            now = self._monotonic()
+        if token is None or read_monotonic() - at > _FRESH:
+            now = read_monotonic()
             self._by_id = {token.id: (now, token) for token in await self._store.tokens()}
             _, token = self._by_id.get(token_id, (0.0, None))
         if token is None or not token.is_good(await self._store.now() if token.expires_at else 0):

@@ -56,6 +56,8 @@ _SEEN: Final = 5_000
 _EPOCH: Final = date(1970, 1, 1)
 _FETCHING: Final = 120 * SECOND
 """A node that is to fetch a source has so long; then another one may."""
+_POLL: Final = 30.0
+"""Seconds between two looks at what is due."""
 _TRY_AGAIN: Final = 900
 """Seconds after which a source that could not be fetched is asked again, unless it is asked more often anyway."""
 
@@ -337,12 +339,12 @@ class Calendars:
 class CalendarRefresh(TimedLoop):
     """The loop that fetches sources again. Died at any line: another node, or the next tick, finds what is still due."""
 
-    def __init__(self, calendars: Calendars, poll: float = 30.0) -> None:
-        self._calendars, self._poll = calendars, poll
+    def __init__(self, calendars: Calendars) -> None:
+        self._calendars = calendars
 
     async def tick(self) -> float:
         await self._calendars.refresh_due()
-        return self._poll
+        return _POLL
 
 
 def checked_name(name: str) -> str:

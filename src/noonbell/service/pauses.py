@@ -10,7 +10,7 @@ import msgspec
 from noonbell.clock import SECOND, Instant
 from noonbell.engine import failpoint
 from noonbell.fields import Moment, meta, read, read_into
-from noonbell.fields.problems import LocalTime, Problems, ReadContext
+from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.account import InstallationPause
 from noonbell.model.task import TaskPause
 from noonbell.ports import ANY_QUEUE, PAUSE, PLAN, Store, Wakeup
@@ -105,11 +105,9 @@ class TaskPauseWrite(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
 
-def read_pause(
-    given: Mapping[str, Any], now: Instant, *, by: str | None, zone: LocalTime | None = None
-) -> TaskPause | None:
-    """InvalidArgument names every problem. None: nothing is said of it. `zone`: of a moment without an offset."""
-    at = ReadContext(Problems(), zone=zone)
+def read_pause(given: Mapping[str, Any], now: Instant, *, by: str | None) -> TaskPause | None:
+    """InvalidArgument names every problem. None: nothing is said of it."""
+    at = ReadContext(Problems())
     asked = read_into(TaskPauseWrite, given, at)
     until = asked.until
     if until is not None and asked.for_seconds is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -86,11 +86,8 @@ class RedriveWrite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Queues:
-    def __init__(
-        self, store: Store, wakeup: Wakeup, runs: Runs, *, monotonic: Callable[[], float] = read_monotonic
-    ) -> None:
+    def __init__(self, store: Store, wakeup: Wakeup, runs: Runs) -> None:
         self._store, self._wakeup, self._runs = store, wakeup, runs
-        self._monotonic = monotonic
         self._named: Sequence[str] = ()
         self._named_until = -math.inf
 
@@ -116,10 +113,10 @@ class Queues:
         """The queues that tasks name. Where asking takes long, as with a million tasks, the answer is kept for twenty
         times as long.
         """
-        begun = self._monotonic()
+        begun = read_monotonic()
         if begun >= self._named_until:
             self._named = await self._store.task_queues()
-            ended = self._monotonic()
+            ended = read_monotonic()
             self._named_until = ended + 20 * (ended - begun) if ended - begun > _LONG_LOOK else -math.inf
         return self._named
 

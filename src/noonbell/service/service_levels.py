@@ -151,9 +151,6 @@ class ServiceLevels:
             breaches=await self._store.sla_breaches(_MOST_BREACHES, task_ids=ids, since=stretch.since) if ids else [],
         )
 
-    async def of_run(self, run_id: int) -> list[SlaBreach]:
-        return await self._store.sla_breaches(10, run_id=run_id)
-
     async def budget(self, task_id: int, sla: Sla, now: Instant) -> ErrorBudget | None:
         if sla.success_ratio is None:
             return None

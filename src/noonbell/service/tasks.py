@@ -152,13 +152,11 @@ class Tasks:
 
     async def create(self, given: Mapping[str, Any], *, by: str | None = None) -> Task:
         """Raises InvalidArgument with every wrong field, AlreadyExists for a name that is taken."""
-        check_new(given)
-        draft = self._sealed(read_task(given, await self._store.about_now(), self._rules))
+        draft = self._read_new(given, await self._store.about_now())
         await self._admit([draft.spec])
         status = draft.status or TaskStatus.ENABLED
         task = await self._store.create_task(draft.spec, status=status, by=by, skip_next=draft.skip_next or 0)
-        self._wake_planner([task])
-        note_commands([task])
+        self._created([task])
         return task
 
     async def create_many(
@@ -171,8 +169,7 @@ class Tasks:
         new: list[NewTask] = []
         async for index, fields in _each_of(given, problems):
             try:
-                check_new(fields)
-                draft = self._sealed(read_task(fields, now, self._rules))
+                draft = self._read_new(fields, now)
             except InvalidArgument as error:
                 problems.take(error, under=f"tasks[{index}]")
                 continue
@@ -181,16 +178,18 @@ class Tasks:
         problems.finish()
         await self._admit([one.spec for one in new])
         made = await self._store.create_tasks(new)
-        self._wake_planner(made)
-        note_commands(made)
+        self._created(made)
         return made
 
     async def check(self, given: Mapping[str, Any]) -> TaskSpec:
         """What `create` would make of it; nothing is written."""
-        check_new(given)
-        spec = self._sealed(read_task(given, await self._store.now(), self._rules)).spec
+        spec = self._read_new(given, await self._store.now()).spec
         scope.check_spec(spec)
         return spec
+
+    def _read_new(self, given: Mapping[str, Any], now: Instant) -> Draft:
+        check_new(given)
+        return self._sealed(read_task(given, now, self._rules))
 
     async def _admit(self, specs: Sequence[TaskSpec]) -> None:
         """Raises Forbidden if the scope of the request does not hold one of these new tasks, or one that it is to run
@@ -256,10 +255,9 @@ class Tasks:
         scope.check_task(task)
         return task
 
-    async def show(self, task: Task, doing: Activity | None = None) -> dict[str, Any]:
-        """The task as an answer shows it; what its runs are `doing` is asked for, unless it is known already."""
-        if doing is None:
-            doing = (await self._store.activity([task.id])).get(task.id, Activity())
+    async def show(self, task: Task) -> dict[str, Any]:
+        """The task as an answer shows it, with what its runs are doing."""
+        doing = (await self._store.activity([task.id])).get(task.id, Activity())
         return shown(task, doing, await self.upstream_names([task]))
 
     async def versions(self, task: Task) -> list[TaskVersion]:
@@ -303,8 +301,7 @@ class Tasks:
             return self._edited(task, given, now, partial=partial)
 
         task = await self._store.change_task(task_id, edit, by=by, expect_version=expect_version)
-        self._wake([task])
-        note_commands([task])
+        self._changed([task])
         return task
 
     async def replace_many(self, wanted: Sequence[Replacement], *, by: str | None = None) -> list[Task]:
@@ -318,8 +315,7 @@ class Tasks:
         await self._admit_changes([(one.task_id, one.given) for one in wanted], now, partial=False)
         edits = [TaskEdit(one.task_id, functools.partial(edit, one=one)) for one in wanted]
         changed = await self._store.change_tasks(edits, by=by)
-        self._wake(changed)
-        note_commands(changed)
+        self._changed(changed)
         return changed
 
     async def change_many(
@@ -339,8 +335,7 @@ class Tasks:
         problems.finish()
         await self._admit_changes(wanted, now, partial=True)
         changed = await self._store.change_tasks(edits, by=by)
-        self._wake(changed)
-        note_commands(changed)
+        self._changed(changed)
         return changed
 
     async def delete_many(
@@ -510,12 +505,17 @@ class Tasks:
         self._wake([task])
         return task
 
-    def _wake_planner(self, created: Iterable[Task]) -> None:
+    def _created(self, created: Sequence[Task]) -> None:
         """Signal the planner where the first slot is near. Before one that is further away, every planner looks by
         itself.
         """
         if any(task.next_fire_at is not None and task.next_fire_at - task.created_at < _NEAR for task in created):
             self._wakeup.signal(PLAN)
+        note_commands(created)
+
+    def _changed(self, changed: Sequence[Task]) -> None:
+        self._wake(changed)
+        note_commands(changed)
 
     def _wake(self, changed: Sequence[Task]) -> None:
         """A cursor may be nearer, a limit that was raised lets runs go, and a worker may have lost its right to one."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -158,8 +158,8 @@ _MOST_KNOWN: Final = 10_000
 
 
 class WorkerBounds:
-    def __init__(self, store: Store, monotonic: Callable[[], float] = read_monotonic) -> None:
-        self._store, self._monotonic = store, monotonic
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._known: dict[tuple[str, TokenScope], float] = {}
 
     async def claim(self, bounds: TokenScope, worker_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,7 +184,7 @@ class WorkerBounds:
         if not isinstance(worker_id, str):
             return  # no name: reading the call refuses it
         known = (worker_id, bounds)
-        now = self._monotonic()
+        now = read_monotonic()
         if now - self._known.get(known, -_FRESH) < _FRESH:
             return
         there = next((one for one in await self._store.workers() if one.id == worker_id), None)
