@@ -214,6 +214,8 @@ async def test_the_variables_of_a_command_are_masked_and_not_carried_to_another_
         answer = await api.call("PATCH", "/tasks/name:a", change)
         assert answer.status == 400, change
         assert set(answer.body["details"]) == {"env.API_KEY"}, change
+    answer = await api.call("PATCH", "/tasks/name:a", {"command": ["/usr/bin/env"], "env": {"api_key": "***"}})
+    assert (answer.status, set(answer.body["details"])) == (400, {"env.api_key"}), "nor under another spelling"
     await api.good("PATCH", "/tasks/name:a", {"description": "new", "env": shown["env"]})
     assert (await api.services.tasks.get("a")).spec.env == {"API_KEY": "known-to-few", "TZ": "UTC"}
     await api.good("PATCH", "/tasks/name:a", {"command": ["/usr/bin/env"], "env": {"API_KEY": "another"}})

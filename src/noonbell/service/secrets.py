@@ -62,48 +62,51 @@ def refuse_carried(kept: TaskSpec, given: Mapping[str, Any], made: Mapping[str, 
     `made` the fields that follow from it. Who may change a task need not know its secrets.
     """
     _refuse_carried_in_steps(kept, given, made)
-    _refuse_carried_to_command(kept, given, made)
-    _refuse_carried_in_messages(kept, given, made)
-    _refuse_carried_by_grpc(kept.grpc, given.get("grpc"), made.get("grpc"))
-    target = made.get("target_url")
-    if not isinstance(target, str) or _origin(target) == _origin(kept.target_url):
-        return
-    template = "is not sent to another origin than that of {target}; enter it again, or leave it out"
-    why = Sentence(template, target=kept.target_url or "none")
-    headers, written = made.get("headers"), given.get("headers")
-    said = written if isinstance(written, Mapping) else {}
-    known = {name.lower(): value for name, value in kept.headers.items() if value and is_secret(name)}
     problems = {
-        f"headers.{name}": why
-        for name, value in (headers.items() if isinstance(headers, Mapping) else ())
-        if value == known.get(str(name).lower()) and said.get(name, MASK) == MASK
+        **_carried_to_command(kept, given, made),
+        **_carried_in_messages(kept, given, made),
+        **_carried_by_grpc(kept.grpc, given.get("grpc"), made.get("grpc")),
+        **_carried_to_origin(kept, given, made),
     }
-    if kept.secret and made.get("secret") == kept.secret and given.get("secret", MASK) == MASK:
-        problems["secret"] = why
     if problems:
         raise InvalidArgument.fields(problems)
+
+
+def _carried(field: str, kept: Mapping[str, str], given: Any, made: Any) -> list[str]:
+    """The names of secret headers or variables that a change has from what is kept, and not from its caller."""
+    said = given if isinstance(given, Mapping) else {}
+    known = {name.lower(): value for name, value in kept.items() if value and _BY_NAME[field](name)}
+    values = made.items() if isinstance(made, Mapping) else ()
+    return [
+        name
+        for name, value in values
+        if value and value == known.get(str(name).lower()) and said.get(name, MASK) == MASK
+    ]
+
+
+def _carried_to_origin(kept: TaskSpec, given: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, str]:
+    target = made.get("target_url")
+    if not isinstance(target, str) or _origin(target) == _origin(kept.target_url):
+        return {}
+    template = "is not sent to another origin than that of {target}; enter it again, or leave it out"
+    why = Sentence(template, target=kept.target_url or "none")
+    carried = _carried("headers", kept.headers, given.get("headers"), made.get("headers"))
+    problems: dict[str, str] = {f"headers.{name}": why for name in carried}
+    if kept.secret and made.get("secret") == kept.secret and given.get("secret", MASK) == MASK:
+        problems["secret"] = why
+    return problems
 
 
 _RUNS: Final = ("command", "shell", "cwd", "user")
 """The fields that say what a command does: any of them may lead its environment elsewhere."""
 
 
-def _refuse_carried_to_command(kept: TaskSpec, given: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+def _carried_to_command(kept: TaskSpec, given: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, str]:
     """The same for the environment of a command: another one would show it to who wrote that one."""
-    env, said = made.get("env"), given.get("env")
-    was = {name: _plain_list(getattr(kept, name)) for name in _RUNS}
-    if not isinstance(env, Mapping) or all(
-        _plain_list(made.get(name) or None) == (was[name] or None) for name in _RUNS
-    ):
-        return
-    written = said if isinstance(said, Mapping) else {}
-    problems = {
-        f"env.{name}": "is not given to another command; enter it again, or leave it out"
-        for name, value in env.items()
-        if value and value == kept.env.get(name) and written.get(name, MASK) == MASK and not is_harmless_variable(name)
-    }
-    if problems:
-        raise InvalidArgument.fields(problems)
+    if all(_plain_list(made.get(name) or None) == (_plain_list(getattr(kept, name)) or None) for name in _RUNS):
+        return {}
+    why = "is not given to another command; enter it again, or leave it out"
+    return {f"env.{name}": why for name in _carried("env", kept.env, given.get("env"), made.get("env"))}
 
 
 def _plain_list(value: Any) -> Any:
@@ -128,48 +131,39 @@ def _refuse_carried_in_steps(kept: TaskSpec, given: Mapping[str, Any], made: Map
             raise InvalidArgument.fields(problems) from None
 
 
-def _refuse_carried_in_messages(kept: TaskSpec, given: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+def _carried_in_messages(kept: TaskSpec, given: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, str]:
     """The same for the headers of a message to a broker. A password in its address is kept only with the whole address."""
+    problems: dict[str, str] = {}
     for field in MESSAGE_FIELDS:
-        was, message = getattr(kept, field), made.get(field)
+        was, message, written = getattr(kept, field), made.get(field), given.get(field)
         if was is None or not isinstance(message, Mapping) or not isinstance(url := message.get("url"), str):
             continue
-        if broker.origin_of(url) == broker.origin_of(was.url) or not isinstance(message.get("headers"), Mapping):
-            continue
-        written = given.get(field)
-        said = written.get("headers") if isinstance(written, Mapping) else None
-        said = said if isinstance(said, Mapping) else {}
-        known = {name.lower(): value for name, value in was.headers.items() if value and is_secret(name)}
-        template = "is not sent to another broker than {broker}; enter it again, or leave it out"
-        why = Sentence(template, broker=mask_credentials(was.url))
-        problems = {
-            f"{field}.headers.{name}": why
-            for name, value in message["headers"].items()
-            if value == known.get(str(name).lower()) and said.get(name, MASK) == MASK
-        }
-        if problems:
-            raise InvalidArgument.fields(problems)
+        if broker.origin_of(url) != broker.origin_of(was.url):
+            said = written.get("headers") if isinstance(written, Mapping) else None
+            template = "is not sent to another broker than {broker}; enter it again, or leave it out"
+            why = Sentence(template, broker=mask_credentials(was.url))
+            carried = _carried("headers", was.headers, said, message.get("headers"))
+            problems |= {f"{field}.headers.{name}": why for name in carried}
+    return problems
 
 
-def _refuse_carried_by_grpc(kept: GrpcCall | None, given: Any, made: Any) -> None:
+def _carried_by_grpc(kept: GrpcCall | None, given: Any, made: Any) -> dict[str, str]:
     """The same for the metadata and the private key of a gRPC call. A change names the call as a whole."""
     if kept is None or not isinstance(given, Mapping) or not isinstance(made, Mapping):
-        return
+        return {}
     if _peer_of(made) == _peer_of(msgspec.to_builtins(kept)):
-        return
+        return {}
     template = "is not sent to another server than {server}; enter it again, or leave it out"
     why = Sentence(template, server=kept.address)
-    said = given.get("metadata")
-    problems = {
+    said, tls = given.get("metadata"), given.get("tls")
+    problems: dict[str, str] = {
         f"grpc.metadata.{name}": why
         for name, value in (said.items() if isinstance(said, Mapping) else ())
         if value == MASK and kept.metadata.get(str(name).lower())
     }
-    tls = given.get("tls")
     if isinstance(tls, Mapping) and tls.get("key") == MASK and kept.tls is not None and kept.tls.key:
         problems["grpc.tls.key"] = why
-    if problems:
-        raise InvalidArgument.fields(problems)
+    return problems
 
 
 def _peer_of(call: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -254,14 +248,9 @@ def _turned(holder: Holder, turn: Callable[[str], str]) -> Holder:
 def turned(fields: Mapping[str, Any], turn: Turn, kept: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """`fields` (those of a task or of a channel) with `turn` applied to each secret in them."""
     found, kept = dict(fields), kept or {}
-    for field, hides in _BY_NAME.items():
-        known = {name.lower(): value for name, value in (kept.get(field) or {}).items()}
+    for field in _BY_NAME:
         if field in fields:
-            found[field] = {
-                # What was sealed once is opened under any name: which names are secret may change from version to version.
-                name: turn(value, known.get(name.lower())) if value and (hides(name) or is_sealed(value)) else value
-                for name, value in (fields[field] or {}).items()
-            }
+            found[field] = _turned_values(field, fields[field], turn, kept.get(field))
     for name in _FIELDS:
         if fields.get(name):
             found[name] = turn(fields[name], kept.get(name))
@@ -275,18 +264,26 @@ def turned(fields: Mapping[str, Any], turn: Turn, kept: Mapping[str, Any] | None
     return found
 
 
+def _turned_values(field: str, values: Any, turn: Turn, kept: Any) -> dict[str, Any]:
+    """Headers or variables with `turn` applied to those that are secret by their names."""
+    known = {name.lower(): value for name, value in (kept or {}).items()}
+    return {
+        # What was sealed once is opened under any name: which names are secret may change from version to version.
+        name: turn(value, known.get(name.lower())) if value and (_BY_NAME[field](name) or is_sealed(value)) else value
+        for name, value in (values or {}).items()
+    }
+
+
 def _turned_message(message: Any, turn: Turn, kept: Any) -> Any:
     """A message to a broker, as a Struct or as the store writes it: its address, if that has credentials, and secret headers."""
     if isinstance(message, BrokerMessage):
-        fields: dict[str, Any] = {"url": message.url, "headers": message.headers}
-        was = {} if kept is None else {"url": kept.url, "headers": kept.headers}
-        return msgspec.structs.replace(message, **_turned_parts(fields, turn, was))
-    return {**message, **_turned_parts({"url": message["url"], "headers": message.get("headers") or {}}, turn, {})}
-
-
-def _turned_parts(fields: Mapping[str, Any], turn: Turn, kept: Mapping[str, Any]) -> dict[str, Any]:
-    parts = turned({"headers": fields["headers"]}, turn, {"headers": kept.get("headers")})
-    return {"url": _turned_url(fields["url"], turn, kept.get("url")), **parts}
+        was = BrokerMessage(url="") if kept is None else kept
+        url = _turned_url(message.url, turn, was.url)
+        return msgspec.structs.replace(
+            message, url=url, headers=_turned_values("headers", message.headers, turn, was.headers)
+        )
+    headers = _turned_values("headers", message.get("headers"), turn, None)
+    return {**message, "url": _turned_url(message["url"], turn, None), "headers": headers}
 
 
 def _turned_url(url: str, turn: Turn, kept: str | None) -> str:
@@ -318,11 +315,7 @@ def _turned_call(call: Any, turn: Turn, kept: Any) -> Any:
     """A gRPC call, as a Struct or as the store writes it, with `turn` applied to its metadata and its private key."""
     fields = msgspec.to_builtins(call)
     known = msgspec.to_builtins(kept) if kept is not None else {}
-    there = known.get("metadata") or {}
-    fields["metadata"] = {
-        name: turn(value, there.get(name)) if value and (is_secret(name) or is_sealed(value)) else value
-        for name, value in (fields.get("metadata") or {}).items()
-    }
+    fields["metadata"] = _turned_values("headers", fields.get("metadata"), turn, known.get("metadata"))
     tls = fields.get("tls")
     if tls is not None and tls.get("key"):
         fields["tls"] = {**tls, "key": turn(tls["key"], (known.get("tls") or {}).get("key"))}
