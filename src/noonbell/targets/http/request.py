@@ -25,7 +25,6 @@ from noonbell.model.call import CALL
 from noonbell.model.failure_text import failure_text, said_in
 from noonbell.model.run import Assignment, Lease, idempotency_key_of, trace_id_of
 from noonbell.model.service_url import UnknownService, resolve_service
-from noonbell.model.target_kind import ExecType
 from noonbell.model.task import Delivery, Task, TaskId, TaskSpec
 from noonbell.sealing import Sealer
 from noonbell.service import secrets
@@ -85,7 +84,7 @@ class Unsendable(Exception):
 def is_async(assignment: Assignment) -> bool:
     """Whether 2xx means that a callback will follow."""
     overrides = assignment.lease.overrides
-    return assignment.task.spec.exec_type is ExecType.ASYNC or bool(overrides and overrides.get("force_async"))
+    return assignment.task.spec.awaits_callback or bool(overrides and overrides.get("force_async"))
 
 
 def build(assignment: Assignment, headers: Headers, *, now: Instant, max_body: int) -> Request:
