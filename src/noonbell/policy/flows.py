@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import TopologicalSorter
 from typing import Any, Final, assert_never
 
 import msgspec
@@ -24,6 +25,7 @@ from noonbell.model.target_kind import HTTP
 from noonbell.model.task import MOST_ITEMS, Step, StepOn
 from noonbell.policy import expressions, placeholders, value_path
 from noonbell.policy.expressions import Expression
+from noonbell.policy.joins import closed_path
 from noonbell.policy.value_path import InputError, ValuePath, kind_of
 
 MOST_AT_ONCE: Final = 1_000
@@ -174,7 +176,7 @@ def problems(steps: Sequence[Step]) -> Iterator[tuple[int, str, str]]:
                 "on",
                 Sentence("is {value}, and the step needs no other; expected `needs` beside it", value=step.on),
             )
-    if is_sound and (cycle := _cycle(steps)):
+    if is_sound and (cycle := closed_path({step.id: step.needs for step in steps}, known)):
         is_sound = False
         yield known[cycle[0]], "needs", Sentence("go round in a circle: {way}", way=" → ".join(cycle))
     # Where it is not known which steps come before which, any may be read: what else is wrong is told all the same.
@@ -191,45 +193,12 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(shown[:_NAMED]) + more
 
 
-def _cycle(steps: Sequence[Step]) -> list[str]:
-    """The steps that need each other in a circle, the first one again at the end; empty if there is none."""
-    needs = {step.id: step.needs for step in steps}
-    done: set[str] = set()
-    for start in needs:
-        path: list[str] = []
-        at: dict[str, int] = {}
-        waiting: list[tuple[str, bool]] = [(start, True)]
-        while waiting:
-            step_id, is_way_in = waiting.pop()
-            if not is_way_in:
-                path.pop()
-                del at[step_id]
-                done.add(step_id)
-            elif step_id in at:
-                # `needs` points back; the way of the work is the other way round.
-                return [*reversed(path[at[step_id] :]), path[-1]]
-            elif step_id not in done:
-                at[step_id] = len(path)
-                path.append(step_id)
-                waiting.append((step_id, False))
-                waiting += [(need, True) for need in needs[step_id]]
-    return []
-
-
 def _before(steps: Sequence[Step]) -> list[Collection[str]]:
     """For each step, those that it needs, near or far. There is no circle."""
     needs = {step.id: step.needs for step in steps}
     found: dict[str, set[str]] = {}
-    for start in needs:
-        waiting = [start]
-        while waiting:
-            step_id = waiting[-1]
-            missing = [need for need in needs[step_id] if need not in found]
-            if missing:
-                waiting += missing
-                continue
-            waiting.pop()
-            found[step_id] = set(needs[step_id]).union(*(found[need] for need in needs[step_id]))
+    for step_id in TopologicalSorter(needs).static_order():
+        found[step_id] = set(needs[step_id]).union(*(found[need] for need in needs[step_id]))
     return [found[step.id] for step in steps]
 
 

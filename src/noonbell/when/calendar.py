@@ -16,7 +16,7 @@ into the future (`carried`). The planner, the preview, the timeline and the hist
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from noonbell.clock import EARLIEST, LATEST
 from noonbell.errors import ScheduleError
 from noonbell.model.calendar import FURTHEST_DAYS, LONGEST_RANGE, CalendarRules, WhenClosed
-from noonbell.when.due import Bounds
+from noonbell.when.due import Bounds, nth
 from noonbell.when.schedule import Schedule
 from noonbell.when.zones import DAY, Zone, find
 
@@ -214,7 +214,7 @@ class DayMap:
         return Piece(first, last, held.offset, shift or 0, shift is None)
 
     def effective(self, piece: Piece, at: int) -> int:
-        return at if piece.shift == 0 else self._showing(at + piece.offset + piece.shift * DAY)
+        return at if piece.shift == 0 else self.zone.first_second(at + piece.offset + piece.shift * DAY)
 
     def place(self, slot: int) -> Placed:
         piece = self.piece(slot)
@@ -231,25 +231,12 @@ class DayMap:
 
     def _first_from(self, piece: Piece, at: int) -> int:
         """The first second of a piece that is due at `at` or later; the one behind the piece, if none is."""
-        low, high = piece.first, piece.last + 1
-        if self.effective(piece, low) >= at:
-            return low
+        if self.effective(piece, piece.first) >= at:
+            return piece.first
         if self.effective(piece, piece.last) < at:
-            return high
-        while low < high:
-            middle = (low + high) // 2
-            if self.effective(piece, middle) >= at:
-                high = middle
-            else:
-                low = middle + 1
-        return low
-
-    def _showing(self, local: int) -> int:
-        """The instant at which the clock first shows a local second, or passes it by in a gap."""
-        held = self.zone.stretch(local - 2 * DAY)
-        while local >= held.stop + held.offset:
-            held = self.zone.stretch(held.stop)
-        return max(local - held.offset, held.start)
+            return piece.last + 1
+        seconds = range(piece.first, piece.last + 1)
+        return piece.first + bisect_left(seconds, at, key=lambda second: self.effective(piece, second))
 
 
 @lru_cache(maxsize=512)
@@ -535,14 +522,7 @@ class Placement:
         return total
 
     def _nth(self, first: int, last: int, number: int) -> int:
-        low, high = first, last
-        while low < high:
-            middle = (low + high) // 2
-            if self._count(first, middle) >= number:
-                high = middle
-            else:
-                low = middle + 1
-        return low
+        return nth(lambda start, stop: self._count(start, stop - 1), first, last, number)
 
 
 class Carried(NamedTuple):

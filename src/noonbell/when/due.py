@@ -5,6 +5,7 @@ An every-second task that was off for a year has 31 million due slots. They are 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -104,7 +105,7 @@ def due(
     total = count(cursor, until + 1)
     following = _within(schedule.next(max(until, cursor - 1)), bounds)
     if remaining is not None and total >= remaining:
-        until = _nth(count, cursor, until, remaining)
+        until = nth(count, cursor, until, remaining)
         total, following = remaining, None
     newest = _newest(schedule, cursor, until, min(keep, total))
     return _account(schedule, cursor, newest, total - len(newest), following, until)
@@ -186,16 +187,9 @@ def _due_after_run(bounds: Bounds, cursor: int, until: int, keep: int, remaining
     return Due((cursor,), 0, None, None, None)
 
 
-def _nth(count: Callable[[int, int], int], start: int, stop: int, number: int) -> int:
+def nth(count: Callable[[int, int], int], start: int, stop: int, number: int) -> int:
     """The slot that is the `number`-th from `start` on, known to be there and not after `stop`."""
-    low, high = start, stop
-    while low < high:
-        middle = (low + high) // 2
-        if count(start, middle + 1) >= number:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    return start + bisect_left(range(start, stop), number, key=lambda slot: count(start, slot + 1))
 
 
 def _newest(schedule: Schedule, cursor: int, until: int, keep: int) -> tuple[int, ...]:

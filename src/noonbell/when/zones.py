@@ -8,7 +8,7 @@ cuts are found by asking it for the offset of each day, a year at a time and onc
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -88,7 +88,10 @@ class Zone:
 
     def first_showing(self, wall: datetime) -> int:
         """The slot at which the zone's clock first shows a naive `wall`, or passes it by in a gap."""
-        local = int((wall - datetime(1970, 1, 1)).total_seconds() // 1)  # noqa: DTZ001 a reading, not an instant
+        return self.first_second(int((wall - datetime(1970, 1, 1)).total_seconds() // 1))  # noqa: DTZ001 a reading, not an instant
+
+    def first_second(self, local: int) -> int:
+        """The same for a local second, counted from 1970-01-01 00:00 on the zone's own clock."""
         held = self.stretch(local - 2 * DAY)
         while local >= held.stop + held.offset:
             held = self.stretch(held.stop)
@@ -131,13 +134,8 @@ class Zone:
 
     def _change(self, low: int, high: int, offset: int) -> int:
         """The first second in low < t <= high that no longer has `offset`."""
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.offset(middle) == offset:
-                low = middle
-            else:
-                high = middle
-        return high
+        later = range(low + 1, high)
+        return low + 1 + bisect_left(later, True, key=lambda at: self.offset(at) != offset)
 
     @staticmethod
     def _clipped(held: OffsetSpan, first: int) -> OffsetSpan:

@@ -27,7 +27,7 @@ from noonbell.sealing import Sealer
 from noonbell.targets.brokers.message import Outgoing, outgoing
 from noonbell.targets.brokers.pool import OTHER_PORTS, BrokerFailure, BrokerPool, BrokerReceipt, Dialler, LoadClient
 from noonbell.targets.http.guard import AddressGuard
-from noonbell.targets.http.pool import NameCache, Resolver, ThreadResolver
+from noonbell.targets.http.pool import NameCache, Resolver
 from noonbell.targets.http.request import Unsendable, conceal, is_async
 from noonbell.targets.http.target import CONNECT_TIMEOUT, MAX_BODY_BYTES, storable
 
@@ -52,20 +52,14 @@ class BrokerTarget:
         self._guard = guard or AddressGuard(deny_ports=OTHER_PORTS)
         self._connect_timeout, self._max_body_bytes = connect_timeout, max_body_bytes
         self._sealer = sealer or Sealer()
-        self._resolver, self._own_resolver = resolver, None
-        self._ssl_context = ssl_context
+        self._resolver, self._ssl_context = resolver, ssl_context
         self._pool: BrokerPool | None = None
         self._names: NameCache | None = None
         self._deadlines = Deadlines()
         """For calls that are no attempt of a worker."""
 
-    _own_resolver: ThreadResolver | None
-
     async def open(self) -> None:
-        resolver = self._resolver
-        if resolver is None:
-            resolver = self._own_resolver = ThreadResolver()
-        self._names = NameCache(resolver)
+        self._names = NameCache(self._resolver)
         dialler = Dialler(self._guard, self._names, self._ssl_context)
         self._pool = BrokerPool(self.client, dialler, self._connect_timeout)
 
@@ -75,8 +69,6 @@ class BrokerTarget:
             await self._pool.close()
         if self._names is not None:
             await self._names.close()
-        if self._own_resolver is not None:
-            await self._own_resolver.close()
         self._pool = None
 
     async def execute(self, assignment: Assignment) -> Outcome:

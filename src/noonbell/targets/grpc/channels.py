@@ -58,7 +58,7 @@ class Channels:
     """Make it inside the event loop that it is used in."""
 
     def __init__(
-        self, guard: AddressGuard, resolver: Resolver, *, connect_timeout: float, max_message_bytes: int
+        self, guard: AddressGuard, resolver: Resolver | None, *, connect_timeout: float, max_message_bytes: int
     ) -> None:
         self._guard, self._names = guard, NameCache(resolver)
         self._connect_timeout, self._max_bytes = connect_timeout, max_message_bytes

@@ -46,7 +46,7 @@ from noonbell.service.grpc_fields import (
 from noonbell.service.secrets import opened
 from noonbell.targets.grpc.channels import ChannelKey, Channels, connects
 from noonbell.targets.http.guard import AddressGuard, BlockedAddress
-from noonbell.targets.http.pool import NoSuchHost, Resolver, ThreadResolver
+from noonbell.targets.http.pool import NoSuchHost, Resolver
 from noonbell.targets.http.request import TASK, conceal, hidden_values, masked_headers, own_headers
 from noonbell.targets.http.target import CONNECT_TIMEOUT, MAX_BODY_BYTES, storable
 
@@ -101,25 +101,19 @@ class GrpcTarget:
         self._guard, self._sealer = guard or AddressGuard(), sealer or Sealer()
         self._connect_timeout, self._max_body_bytes = connect_timeout, max_body_bytes
         self._resolver = resolver
-        self._own_resolver: ThreadResolver | None = None
         self._channels: Channels | None = None
         self._known: OrderedDict[tuple[ChannelKey, str], tuple[float, DescriptorPool]] = OrderedDict()
         """By channel and service: until when it is good, in the loop's time, and the descriptors."""
 
     async def open(self) -> None:
-        resolver = self._resolver
-        if resolver is None:
-            resolver = self._own_resolver = ThreadResolver()
         self._channels = Channels(
-            self._guard, resolver, connect_timeout=self._connect_timeout, max_message_bytes=self._max_body_bytes
+            self._guard, self._resolver, connect_timeout=self._connect_timeout, max_message_bytes=self._max_body_bytes
         )
 
     async def close(self) -> None:
         """Drop every channel. Attempts that are under way fail."""
         if self._channels is not None:
             await self._channels.close()
-        if self._own_resolver is not None:
-            await self._own_resolver.close()
         self._channels = None
 
     async def execute(self, assignment: Assignment) -> Outcome:

@@ -251,7 +251,11 @@ class PooledClient:
 class NameCache:
     """Remembers answers for a while, and asks once where many want to know the same."""
 
-    def __init__(self, resolver: Resolver) -> None:
+    def __init__(self, resolver: Resolver | None = None) -> None:
+        """Without a resolver, it has one of its own until it is closed."""
+        self._own: ThreadResolver | None = None
+        if resolver is None:
+            resolver = self._own = ThreadResolver()
         self._resolver = resolver
         self._known: dict[str, tuple[float, list[str]]] = {}
         self._asking: dict[str, asyncio.Task[Sequence[str]]] = {}
@@ -287,6 +291,8 @@ class NameCache:
         for task in asking:
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await task
+        if self._own is not None:
+            await self._own.close()
 
     async def _ask(self, host: str) -> Sequence[str]:
         task = self._asking.get(host)
