@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
+
 from noonbell.clock import Instant
 from noonbell.model.run import FAILURES, SUCCEEDED, Origin, RunStatus
 from noonbell.model.task_schedule import After, Arrival, Join, JoinMode, JoinState, UpstreamOutcome
@@ -104,7 +106,7 @@ def arrive(after: After, newest: Join | None, ended: FinalRun) -> JoinStep | Non
         return None
     others = newest.arrivals
     if after.join is JoinMode.ANY:  # only the run that completes it fills a place
-        others = tuple(_emptied(each) for each in others)
+        others = tuple(msgspec.structs.replace(each, fills=False) for each in others)
     return _step(after, _with(others, arrival), is_new=True, redrive=newest.redrive + 1)
 
 
@@ -138,10 +140,6 @@ def _step(after: After, arrivals: tuple[Arrival, ...], *, is_new: bool = False, 
 def _with(arrivals: tuple[Arrival, ...], arrival: Arrival) -> tuple[Arrival, ...]:
     others = (each for each in arrivals if each.upstream_id != arrival.upstream_id)
     return tuple(sorted((*others, arrival), key=lambda each: each.upstream_id))
-
-
-def _emptied(arrival: Arrival) -> Arrival:
-    return Arrival(upstream_id=arrival.upstream_id, run_id=arrival.run_id, status=arrival.status)
 
 
 def closed_path(before: Mapping[N, Sequence[N]], starts: Iterable[N]) -> list[N]:

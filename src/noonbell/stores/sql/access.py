@@ -209,25 +209,19 @@ _CALL_FIELDS = ("grpc", *MESSAGE_FIELDS)
 
 
 def reseal_tasks(after: int, limit: int, reseal: Reseal) -> Work[tuple[int | None, int]]:
+    columns = ("headers", "steps", "env", *_CALL_FIELDS)
     rows = yield Fetch(
-        f"select id, version, headers, secret, steps, env, {', '.join(_CALL_FIELDS)} from tasks where id > :after"
-        " order by id limit :limit",
+        f"select id, version, secret, {', '.join(columns)} from tasks where id > :after order by id limit :limit",
         {"after": after, "limit": limit},
     )
     written = 0
-    for task_id, version, headers, secret, steps, env, *calls in rows:
-        was = {"headers": from_json(headers), "secret": secret}
-        if env not in (None, "{}"):
-            was["env"] = from_json(env)
-        if steps not in (None, "[]"):
-            was["steps"] = from_json(steps)
-        there = zip(_CALL_FIELDS, calls, strict=True)
-        was |= {name: from_json(call) for name, call in there if call is not None}
-        found = reseal(was)
-        if found != was:
-            sealed = {"headers": to_json(found["headers"]), "secret": found["secret"]}
-            sealed |= {name: to_json(found[name]) for name in ("steps", "env", *_CALL_FIELDS) if name in was}
-            written += yield update("tasks", {"id": task_id, "version": version}, **sealed)
+    for task_id, version, secret, *texts in rows:
+        named = zip(columns, texts, strict=True)
+        there = {name: from_json(text) for name, text in named if text not in (None, "{}", "[]")}
+        found = reseal({"secret": secret, **there})
+        if found != {"secret": secret, **there}:
+            sealed = {name: to_json(found[name]) for name in there}
+            written += yield update("tasks", {"id": task_id, "version": version}, secret=found["secret"], **sealed)
     return (rows[-1][0] if len(rows) == limit else None), written
 
 

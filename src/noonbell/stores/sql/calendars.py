@@ -18,40 +18,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from noonbell.clock import SECOND, Instant
 from noonbell.engine import failpoint
 from noonbell.errors import InvalidArgument, InvalidState, NotFound, Sentence, VersionConflict
-from noonbell.model.calendar import Calendar, CalendarChange, CalendarSaved, CalendarSpec
+from noonbell.model.calendar import Calendar, CalendarChange, CalendarSaved
 from noonbell.model.request import TaskChange
 from noonbell.model.task import Task, TaskId, TaskSpec
 from noonbell.policy.calendar import NO_REVISION, Revision
 from noonbell.stores.sql import tasks as task_changes
 from noonbell.stores.sql.dialect import Dialect
 from noonbell.stores.sql.events import tell
-from noonbell.stores.sql.rows import TASK_SELECT, TaskView, from_json, rules_from, task_from, to_json
+from noonbell.stores.sql.rows import TASK_SELECT, Record, TaskView, rules_from, task_from, to_json
 from noonbell.stores.sql.statement import Execute, Fetch, Now, Row, Work, insert, update
 from noonbell.stores.sql.statement import delete as delete_rows
 
-_COLUMNS = (
-    "k.name, k.revision, k.spec, k.ical_days, k.ical_checked_at, k.ical_fetched_at, k.ical_error, k.created_at,"
-    " k.updated_at, k.changed_by"
-)
+_CALENDAR = Record(Calendar, without=("tasks",))
 USED = "u.name = {} and exists (select 1 from tasks t where t.id = u.task_id and t.version = u.version and t.deleted_at is null)"
 """For rows of `task_calendars`: those of tasks as they stand."""
-_SELECT = f"select {_COLUMNS}, (select count(*) from task_calendars u where {USED.format('k.name')}) from calendars k"
+_USERS = f"(select count(*) from task_calendars u where {USED.format('k.name')})"
+_SELECT = f"select {_CALENDAR.select('k.')}, {_USERS} from calendars k"
 
 
 def calendar(name: str) -> Work[Calendar | None]:
     rows = yield Fetch(f"{_SELECT} where k.name = :name", {"name": name})
-    return calendar_from(rows[0]) if rows else None
+    return _calendar(rows[0]) if rows else None
 
 
 def calendars(limit: int = 1_000) -> Work[list[Calendar]]:
     """By name."""
     rows = yield Fetch(f"{_SELECT} order by k.name limit :limit", {"limit": limit})
-    return [calendar_from(row) for row in rows]
+    return [_calendar(row) for row in rows]
 
 
 def calendar_users(name: str, limit: int = 1_000) -> Work[list[Task]]:
@@ -73,21 +69,8 @@ def due_refreshes(limit: int = 10) -> Work[list[tuple[str, Instant]]]:
     return [(name, Instant(at)) for name, at in rows]
 
 
-def calendar_from(row: Row) -> Calendar:
-    name, revision, spec, days, checked_at, fetched_at, error, created_at, updated_at, by, tasks = row
-    return Calendar(
-        name=name,
-        revision=revision,
-        spec=msgspec.json.decode(spec, type=CalendarSpec),
-        ical_days=tuple(from_json(days)),
-        ical_checked_at=checked_at,
-        ical_fetched_at=fetched_at,
-        ical_error=error,
-        tasks=tasks,
-        created_at=created_at,
-        updated_at=updated_at,
-        changed_by=by,
-    )
+def _calendar(row: Row) -> Calendar:
+    return _CALENDAR.read(row, tasks=row[-1])
 
 
 def revisions(q: Dialect, specs: Sequence[TaskSpec]) -> Work[dict[str, Revision]]:
@@ -141,30 +124,22 @@ def save_calendar(q: Dialect, cache: TaskView, change: CalendarChange, *, by: st
     now = yield Now()
     revision = (yield from _next_revision(change.name)) if has_changed else stands
     if has_changed:
-        yield insert(
-            "calendar_revisions",
-            name=change.name,
-            revision=revision,
-            rules=to_json(rules),
-            created_at=now,
-            changed_by=by,
-        )
+        made = {"rules": to_json(rules), "created_at": now, "changed_by": by}
+        yield insert("calendar_revisions", name=change.name, revision=revision, **made)
     yield from _write(change, before, revision, now, by)
     tasks = (yield from _carry_tasks(q, cache, change.name, Revision(revision, rules), by)) if has_changed else []
     facts = {"name": change.name, "revision": revision, "by": by, "tasks": len(tasks)}
     yield from tell("calendar.changed", [(None, None, facts)])
-    found = yield from calendar(change.name)
+    found = yield from _existing(change.name)
     failpoint.hit("K36")
-    return CalendarSaved(
-        calendar=found or _gone(change.name),
-        is_new=before is None,
-        is_changed=True,
-        tasks=tuple(task.id for task in tasks),
-    )
+    return CalendarSaved(calendar=found, is_new=before is None, is_changed=True, tasks=tuple(task.id for task in tasks))
 
 
-def _gone(name: str) -> Calendar:
-    raise NotFound(Sentence("there is no calendar {name}", name=repr(name)))
+def _existing(name: str) -> Work[Calendar]:
+    found = yield from calendar(name)
+    if found is None:
+        raise NotFound(Sentence("there is no calendar {name}", name=repr(name)))
+    return found
 
 
 def _next_revision(name: str) -> Work[int]:
@@ -218,9 +193,7 @@ def _carry_tasks(q: Dialect, cache: TaskView, name: str, revision: Revision, by:
 def delete_calendar(q: Dialect, name: str, *, by: str | None = None) -> Work[Calendar]:
     """Raises InvalidState while tasks use it. Its revisions stay: the history of tasks names them."""
     yield Fetch(f"select revision from calendars where name = :name{q.lock}", {"name": name})
-    found = yield from calendar(name)
-    if found is None:
-        raise NotFound(Sentence("there is no calendar {name}", name=repr(name)))
+    found = yield from _existing(name)
     if found.tasks:
         rows = yield Fetch(
             "select k.id, k.name from task_calendars u join tasks k on k.id = u.task_id"

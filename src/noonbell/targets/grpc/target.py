@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -203,31 +204,27 @@ class GrpcTarget:
     ) -> tuple[UnaryMethod, bytes]:
         """The method and the request message."""
         if call.descriptor_set is not None:
-            method = method_in(_pool_of(call.descriptor_set), call.method)
-            return method, await self._content(method, payload)
+            return await self._request(_pool_of(call.descriptor_set), call, payload)
         loop = asyncio.get_running_loop()
         service = call.method.partition("/")[0]
         until, pool = self._known.get((key, service), (0.0, None))
         if pool is not None and until > loop.time():
-            try:
-                method = method_in(pool, call.method)
-                return method, await self._content(method, payload)
-            except (BadMethod, Undone):
-                pass  # the server may be a newer one by now: it is asked again
+            with contextlib.suppress(BadMethod, Undone):  # the server may be a newer one by now: it is asked again
+                return await self._request(pool, call, payload)
         pool = await described(channel, service, _sent(call.metadata), max(due - loop.time(), _LEAST))
         self._known[key, service] = (loop.time() + KNOWN_SECONDS, pool)
         self._known.move_to_end((key, service))
         while len(self._known) > _MOST_KNOWN:
             self._known.popitem(last=False)
-        method = method_in(pool, call.method)
-        return method, await self._content(method, payload)
+        return await self._request(pool, call, payload)
 
-    async def _content(self, method: UnaryMethod, payload: Any) -> bytes:
+    async def _request(self, pool: DescriptorPool, call: GrpcCall, payload: Any) -> tuple[UnaryMethod, bytes]:
+        method = method_in(pool, call.method)
         size = len(msgspec.json.encode(payload))
         content = await _aside(size, lambda: _content_of(method, payload))
         if len(content) > self._max_body_bytes:
             raise Undone("too_large", f"the request has {len(content)} bytes; at most {self._max_body_bytes} are sent")
-        return content
+        return method, content
 
     def _drop(self, channels: Channels, key: ChannelKey) -> None:
         """The next attempt dials, and asks the server again what it offers."""

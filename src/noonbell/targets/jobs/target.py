@@ -37,11 +37,8 @@ class JobTarget:
     ) -> None:
         """`abandoned` is shared with the worker, so that it counts them. `location` is for handlers that name none."""
         self._handlers, self._abandoned, self._location = handlers, abandoned or AbandonedThreads(), location
-        self._scribe, self._threads, self._sandboxes = (
-            ReportWriter(store),
-            threads or Threads(),
-            sandboxes or Sandboxes(),
-        )
+        self._scribe = ReportWriter(store)
+        self._threads, self._sandboxes = threads or Threads(), sandboxes or Sandboxes()
         self._deadlines = Deadlines()
         self._ways: dict[HandlerKind, Callable[[Handler, Assignment, Any, AttemptReports], Awaitable[Outcome]]] = {
             HandlerKind.ASYNC: self._in_loop,
