@@ -87,9 +87,8 @@ class Pass:
     acknowledged: Collection[tuple[str, str]] = ()
     """Rule and subject."""
     _changed: set[tuple[str, str]] = field(default_factory=set)
-    _told: list[tuple[AlertMessageType, Rule, AlertState]] = field(default_factory=list)
-    _unsent: set[int] = field(default_factory=set)
-    """Indices into `_told` of what is muted."""
+    _told: list[tuple[AlertMessageType, Rule, AlertState, bool]] = field(default_factory=list)
+    """At the end whether it is sent: what is muted is not."""
     _before: frozenset[tuple[str, str]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -155,7 +154,7 @@ class Pass:
             if state.raised_at is None or state.told_at is not None or self._is_muted(state):
                 continue
             told = msgspec.structs.replace(state, told_at=now)
-            self._told.append((AlertMessageType.RAISED, rules[state.rule], told))
+            self._told.append((AlertMessageType.RAISED, rules[state.rule], told, True))
             self.states[key] = told
             self._changed.add(key)
 
@@ -163,10 +162,9 @@ class Pass:
         """All that has to be written."""
         notices: list[tuple[str, AlertMessage]] = []
         groups: dict[tuple[AlertMessageType, str], list[tuple[Rule, AlertState]]] = {}
-        for index, (what, rule, state) in enumerate(self._told):
-            if index in self._unsent:
-                continue
-            groups.setdefault((what, rule.name), []).append((rule, state))
+        for what, rule, state, is_sent in self._told:
+            if is_sent:
+                groups.setdefault((what, rule.name), []).append((rule, state))
         for (what, _), members in groups.items():
             rule = members[0][0]
             states = [state for _, state in members]
@@ -177,7 +175,7 @@ class Pass:
             states=[self.states[key] for key in sorted(self._changed) if key in self.states],
             closed=sorted(key for key in self._before if key not in self.states),
             notices=notices,
-            told=[(what, state) for what, _, state in self._told],
+            told=[(what, state) for what, _, state, _ in self._told],
         )
 
     def _worse(self, rule: Rule, key: tuple[str, str], seen: AlertState, at: Instant | None = None) -> None:
@@ -194,10 +192,10 @@ class Pass:
         if state.raised_at is None and (rule.kind is not RuleKind.FAILURES or count >= rule.count):
             is_muted = self._is_muted(state)
             state = msgspec.structs.replace(state, raised_at=moment, told_at=None if is_muted else moment)
-            self._tell(AlertMessageType.RAISED, rule, state, is_sent=not is_muted)
+            self._told.append((AlertMessageType.RAISED, rule, state, not is_muted))
         elif is_to_repeat(rule, state, moment) and key not in self.acknowledged and not self._is_muted(state):
             state = msgspec.structs.replace(state, told_at=moment)
-            self._told.append((AlertMessageType.REPEATED, rule, state))
+            self._told.append((AlertMessageType.REPEATED, rule, state, True))
         elif at is not None and known is not None:
             return  # nothing new: a reading that says the same is not worth a write
         self.states[key] = state
@@ -210,12 +208,8 @@ class Pass:
         self._forget(key)
         if state.raised_at is not None:
             is_sent = state.told_at is not None and not self._is_muted(state)
-            self._tell(AlertMessageType.RECOVERED, rule, msgspec.structs.replace(state, told_at=at), is_sent=is_sent)
-
-    def _tell(self, what: AlertMessageType, rule: Rule, state: AlertState, *, is_sent: bool) -> None:
-        if not is_sent:
-            self._unsent.add(len(self._told))
-        self._told.append((what, rule, state))
+            told = msgspec.structs.replace(state, told_at=at)
+            self._told.append((AlertMessageType.RECOVERED, rule, told, is_sent))
 
     def _is_muted(self, state: AlertState) -> bool:
         return mute_of(self.mutes, state, self.labels.get(state.task_id or 0, {})) is not None

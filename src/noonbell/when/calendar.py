@@ -319,20 +319,21 @@ class Placement:
 
         `remaining` is what is left of the repeat count at the cursor: it counts slots by their nominal times.
         """
-        return self._merged(self._parts_from(cursor, remaining, start))
+        from_ = cursor if start is None else max(cursor, start)
+        return self._merged(self._parts_from(from_, self.limit(cursor, remaining)))
 
     def open_from(self, cursor: int, remaining: int | None = None, start: int | None = None) -> Iterator[Placed]:
         """As `coming`, without slots that are closed, which cost a step a day here and not one each.
 
         It ends where `MOST_DAYS` days that have slots were looked at: under some calendars no day is open.
         """
-        parts = islice(self._parts_from(cursor, remaining, start), MOST_DAYS)
+        from_ = cursor if start is None else max(cursor, start)
+        parts = islice(self._parts_from(from_, self.limit(cursor, remaining)), MOST_DAYS)
         return self._merged(part for part in parts if not part.piece.is_closed)
 
-    def _parts_from(self, cursor: int, remaining: int | None, start: int | None) -> Iterator[_Part]:
-        limit = self.limit(cursor, remaining)
-        from_ = cursor if start is None else max(cursor, start)
-        return self._parts(from_ - self.days.later_by, _FAR, from_, _FAR, limit)
+    def _parts_from(self, at: int, limit: int | None) -> Iterator[_Part]:
+        """Of what is due then or later, up to a nominal limit."""
+        return self._parts(at - self.days.later_by, _FAR, at, _FAR, limit)
 
     def _merged(self, parts: Iterator[_Part]) -> Iterator[Placed]:
         """The slots of parts that come by their nominal times, by their effective ones."""
@@ -365,21 +366,9 @@ class Placement:
         used = len(newest) + len(closed) + sum(one.count for one in (*dropped, *closed_before))
         last = max((self._last_of(part) for part in parts), default=None)
         left = None if remaining is None else remaining - used
-        following = None if left == 0 else next(self._after(max(cursor, until + 1), limit), None)
+        later = iter(()) if left == 0 else self._merged(self._parts_from(max(cursor, until + 1), limit))
+        following = next((placed.at for placed in later), None)
         return PlacedDue(newest, dropped, closed, closed_before, following, used, last)
-
-    def _after(self, cursor: int, limit: int | None) -> Iterator[int]:
-        """At most one: the effective time of the first slot at the cursor or later, up to a nominal limit."""
-        best: int | None = None
-        for part in self._parts(cursor - self.days.later_by, _FAR, cursor, _FAR, limit):
-            if best is not None and part.first > best + self.days.earlier_by:
-                break
-            slot = self.schedule.next(part.first - 1)
-            if slot is not None:
-                at = self.days.effective(part.piece, slot)
-                best = at if best is None else min(best, at)
-        if best is not None:
-            yield best
 
     def count(self, low: int, high: int, limit: int | None = None, *, with_closed: bool = False) -> int:
         """How many slots are due in low <= at <= high; closed ones only `with_closed`."""
@@ -441,10 +430,13 @@ class Placement:
 
     def _cut(self, first: int, last: int, low: int, high: int) -> list[Stretch]:
         found: list[Stretch] = []
-        for piece in pieces(self.days, first, last):
+        at = first
+        while at <= last:
+            piece = self.days.piece(at)
             inside = self.days.clipped(piece, low, high)
             if inside is not None:
                 found.append((max(inside[0], first), min(inside[1], last)))
+            at = piece.last + 1
         return [one for one in found if one[0] <= one[1]]
 
     def _parts(self, first: int, last: int, low: int, high: int, limit: int | None) -> Iterator[_Part]:
@@ -584,11 +576,3 @@ def left_out_of(old: Placement, cursor: int, new: Placement, since: int) -> tupl
         at = end + 1
     found += [(max(first, last + 1), stop) for first, stop in old.left_out if stop >= since - _REACH]
     return tuple(merged_stretches(one for one in found if one[0] <= one[1]))
-
-
-def pieces(days: DayMap, first: int, last: int) -> Iterator[Piece]:
-    at = first
-    while at <= last:
-        piece = days.piece(at)
-        yield piece
-        at = piece.last + 1

@@ -228,8 +228,8 @@ def _state_after(
     delivered = any(each.status is WebhookStatus.DELIVERED for each in settled)
     failed = any(attempt.answer is not None and attempt.answer.error is not None for attempt in step.attempts)
     failures = 0 if delivered else state.failures + 1 if failed else state.failures
-    waiting = yield from _waiting_heads(name)
-    next_at = min((head.next_at for head in waiting.heads), default=None)
+    waiting = yield from _waiting(name)
+    next_at = waiting.next_at
     if failures:
         next_at = Instant(now + round(policy.probe_pause(failures, rules) * SECOND)) if failed else state.next_at
     given_up = policy.has_failed_too_long(settled, now, rules)
@@ -249,28 +249,24 @@ def _state_after(
     )
 
 
-class _Head(msgspec.Struct):
-    next_at: Instant
-
-
 class _Waiting(msgspec.Struct):
     count: int
-    heads: list[_Head]
-    """The first of each key: those that wait behind it are not due before it is."""
+    next_at: Instant | None
+    """When the first of a key is due: those that wait behind it are not due before it is."""
     failing_since: Instant | None
 
 
-def _waiting_heads(name: str) -> Work[_Waiting]:
+def _waiting(name: str) -> Work[_Waiting]:
     rows = yield Fetch(
         f"select order_key, next_at, first_failed_at, created_at from webhook_deliveries where {_WAITS}"
         " order by event_seq, event_index, id",
         {"name": name},
     )
-    heads: dict[str, _Head] = {}
+    first: dict[str, Instant] = {}
     for key, next_at, _, created_at in rows:
-        heads.setdefault(key, _Head(Instant(next_at or created_at)))
-    failing = [row[2] for row in rows if row[2] is not None]
-    return _Waiting(len(rows), list(heads.values()), Instant(min(failing)) if failing else None)
+        first.setdefault(key, Instant(next_at or created_at))
+    failing = [Instant(row[2]) for row in rows if row[2] is not None]
+    return _Waiting(len(rows), min(first.values(), default=None), min(failing, default=None))
 
 
 # Deliveries, as people look at them
@@ -346,8 +342,7 @@ def move_subscription(q: Dialect, name: str, to: Position | Instant | None) -> W
         passed = "update webhook_deliveries set status = 'FAILED', ended_at = :now, next_at = null, error = :error"
         error = "it was passed over: the position of the subscription was moved past it"
         yield Execute(f"{passed} where {_WAITS}", {"name": name, "now": now, "error": error})
-    waiting = yield from _waiting_heads(name)
-    next_at = min((head.next_at for head in waiting.heads), default=None)
+    waiting = yield from _waiting(name)
     moved = msgspec.structs.replace(
         state,
         position=to.seq,
@@ -355,7 +350,7 @@ def move_subscription(q: Dialect, name: str, to: Position | Instant | None) -> W
         token=state.token + 1,
         failures=0,
         pending=waiting.count,
-        next_at=next_at,
+        next_at=waiting.next_at,
         failing_since=waiting.failing_since,
         missed=0,  # who says where it goes on has seen what it passed over
     )
