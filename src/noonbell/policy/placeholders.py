@@ -194,7 +194,7 @@ def _paths_in(value: Any) -> list[tuple[str, ValuePath]] | None:
     return found if len(found) <= _MOST_PATHS else None
 
 
-def gather(paths: Iterable[ValuePath], scope: Scope, *, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
+def gather(paths: Iterable[ValuePath], scope: Scope) -> dict[str, Any]:
     """Of `steps`, `item` and `slot` in `scope`, what these paths read, under the same names; errors as of `render`.
 
     A list of which an element is read is kept as a whole: its other elements keep their places.
@@ -206,8 +206,8 @@ def gather(paths: Iterable[ValuePath], scope: Scope, *, most_bytes: int = MOST_B
     for path in sorted(wanted, key=lambda path: len(path.segments)):
         value_path.look_up(path, scope)
         _keep(kept, scope, [path.root, *path.segments])
-    if size_of(kept) > most_bytes:
-        raise _too_large(most_bytes)
+    if size_of(kept) > MOST_BYTES:
+        raise _too_large(MOST_BYTES)
     return kept
 
 

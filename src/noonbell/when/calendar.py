@@ -370,10 +370,10 @@ class Placement:
         following = next((placed.at for placed in later), None)
         return PlacedDue(newest, dropped, closed, closed_before, following, used, last)
 
-    def count(self, low: int, high: int, limit: int | None = None, *, with_closed: bool = False) -> int:
-        """How many slots are due in low <= at <= high; closed ones only `with_closed`."""
+    def count(self, low: int, high: int, limit: int | None = None) -> int:
+        """How many slots are due in low <= at <= high, without closed ones."""
         parts = self._parts(low - self.days.later_by, high + self.days.earlier_by, low, high, limit)
-        return sum(self._count(part.first, part.last) for part in parts if with_closed or not part.piece.is_closed)
+        return sum(self._count(part.first, part.last) for part in parts if not part.piece.is_closed)
 
     def limit(self, cursor: int, remaining: int | None) -> int | None:
         """The last slot that the repeat count leaves, by its nominal time; None: no limit."""

@@ -153,8 +153,10 @@ def wait(run_id: RunId) -> Work[Wait | None]:
         needed = yield Fetch(
             "select pair from needed_labels where task_id = :task order by pair", {"task": live.task_id}
         )
+    all_paused = yield from installation_pause()
     found = Wait(
         run_id=run_id,
+        all_paused=all_paused,
         until=Instant(live.at) if live.at is not None and live.at > now else None,
         is_quiet=bool(live.flags & RunFlag.AT_REST),
         job_type=live.job_type,
@@ -163,8 +165,6 @@ def wait(run_id: RunId) -> Work[Wait | None]:
         labels=tuple(row[0] for row in needed),
         had=tuple(sorted(row[0] for row in had)),
     )
-    all_paused = yield from installation_pause()
-    found = msgspec.structs.replace(found, all_paused=all_paused)
     found = yield from _at_its_key(found, live)
     found = yield from _at_its_gate(found, live, now)
     return (yield from _at_its_queue(found, live, now))

@@ -28,7 +28,7 @@ The sample reads what the list of queues reads, and no history.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -215,21 +215,17 @@ def _delete(q: Dialect, table: str, ids: Sequence[int]) -> Execute:
 
 def _add(q: Dialect, facts: Sequence[Fact], oldest: dict[Span, int] | None = None) -> Work[None]:
     """`oldest`: rows that begin before are not written."""
-    alike: dict[tuple[Any, ...], Figures] = {}
+    alike: dict[tuple[Any, ...], Figures] = defaultdict(Figures)
     for each in facts:
         minute = each.end_time - each.end_time % MINUTE.length
-        key = (each.task_id, each.queue, each.worker_id, each.is_inner, minute)
-        figures = alike.get(key)
-        if figures is None:
-            figures = alike[key] = Figures()
-        figures.add(each)
-    sums: dict[Key, Figures] = {}
+        alike[each.task_id, each.queue, each.worker_id, each.is_inner, minute].add(each)
+    sums: dict[Key, Figures] = defaultdict(Figures)
     for (task_id, queue, worker_id, is_inner, minute), figures in alike.items():
         for span in SPANS:
             at = span.begin(minute)
             if oldest is None or at >= oldest[span]:
                 for kind, name in _scopes(task_id, queue, worker_id, is_inner):
-                    sums.setdefault((kind, name, span.length // SECOND, at), Figures()).merge(figures)
+                    sums[kind, name, span.length // SECOND, at].merge(figures)
     yield from _write(q, sums)
 
 
@@ -321,7 +317,7 @@ def rollups(
         )
     rows = yield Fetch(" union all ".join(parts), params)
     wanted = None if names is None else frozenset(names)
-    found: dict[tuple[str, Instant], Figures] = {}
+    found: dict[tuple[str, Instant], Figures] = defaultdict(Figures)
     for is_sum, name, at, data in rows:
         if is_sum:
             key = (name, stretch.since if step is None else Instant(at))
@@ -334,7 +330,7 @@ def rollups(
             for of_kind, of_name in _scopes(each.task_id, each.queue, each.worker_id, each.is_inner):
                 if of_kind == kind and (wanted is None or of_name in wanted):
                     begin = stretch.since if step is None else step.begin(each.end_time)
-                    found.setdefault((of_name, begin), Figures()).add(each)
+                    found[of_name, begin].add(each)
     return [RollUp(name, at, figures) for (name, at), figures in sorted(found.items(), key=lambda each: each[0])]
 
 
@@ -466,12 +462,11 @@ def _cut(q: Dialect, until: Instant) -> Work[None]:
         "select kind, name, at, data from rollups where seconds = :seconds and at >= :until",
         {"seconds": MINUTE.length // SECOND, "until": until},
     )
-    sums: dict[Key, Figures] = {}
+    sums: dict[Key, Figures] = defaultdict(Figures)
     for kind, name, at, data in rows:
         for span, begin in partial:
             if at < begin + span.length:
-                key = (kind, name, span.length // SECOND, begin)
-                sums.setdefault(key, Figures()).merge(_read_figures(data))
+                sums[kind, name, span.length // SECOND, begin].merge(_read_figures(data))
     yield from _write(q, sums)
 
 

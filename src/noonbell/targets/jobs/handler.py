@@ -414,8 +414,7 @@ _IDLE = 60.0
 
 
 class Threads:
-    def __init__(self, idle_seconds: float = _IDLE) -> None:
-        self._idle_seconds = idle_seconds
+    def __init__(self) -> None:
         self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._free = 0
@@ -472,7 +471,7 @@ class Threads:
 
     def _next(self) -> Work | None:
         try:
-            return self._work.get(timeout=self._idle_seconds)
+            return self._work.get(timeout=_IDLE)
         except queue.Empty:
             with self._lock:
                 if self._free > 0:

@@ -31,14 +31,11 @@ class JobTarget:
         store: Store,
         *,
         abandoned: AbandonedThreads | None = None,
-        location: str | None = None,
-        sandboxes: Sandboxes | None = None,
         threads: Threads | None = None,
     ) -> None:
-        """`abandoned` is shared with the worker, so that it counts them. `location` is for handlers that name none."""
-        self._handlers, self._abandoned, self._location = handlers, abandoned or AbandonedThreads(), location
-        self._scribe = ReportWriter(store)
-        self._threads, self._sandboxes = threads or Threads(), sandboxes or Sandboxes()
+        """`abandoned` is shared with the worker, so that it counts them."""
+        self._handlers, self._abandoned = handlers, abandoned or AbandonedThreads()
+        self._scribe, self._threads, self._sandboxes = ReportWriter(store), threads or Threads(), Sandboxes()
         self._deadlines = Deadlines()
         self._ways: dict[HandlerKind, Callable[[Handler, Assignment, Any, AttemptReports], Awaitable[Outcome]]] = {
             HandlerKind.ASYNC: self._in_loop,
@@ -132,10 +129,9 @@ class JobTarget:
         self, handler: Handler, assignment: Assignment, _arguments: Any, words: AttemptReports
     ) -> Outcome:
         """The sandbox reads the payload once more: arguments may be what no message can carry."""
-        location = handler.location or self._location
-        if location is None:
+        if handler.location is None:
             return outcome.unready("it does not know where its App is; start it with --app, or define it in a module")
-        return await self._sandboxes.execute(location, handler.memory_mb, assignment, words)
+        return await self._sandboxes.execute(handler.location, handler.memory_mb, assignment, words)
 
     async def _last_words(self, words: AttemptReports) -> None:
         """The outcome is there: an interruption now only ends the wait for the store, and the store decides."""
