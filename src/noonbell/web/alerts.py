@@ -15,13 +15,12 @@ from noonbell.alerts.channels import KINDS, OF_SOME_KINDS, AlertChannelWrite
 from noonbell.alerts.service import SETTINGS, Alerts
 from noonbell.clock import SECOND, Instant, rfc3339
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState
-from noonbell.fields import table
 from noonbell.model.access import Role
 from noonbell.model.alert import AFTER_SECONDS, Mute, RuleBody, RuleKind
 from noonbell.service.secrets import MASK
 from noonbell.service.translation import failure_words
 from noonbell.web.context import PageContext, merged
-from noonbell.web.forms import Box, boxes_of, problems_by_box, read_boxes, texts_of
+from noonbell.web.forms import Box, boxes_of, problems_by_box, read_boxes, sent_texts, texts_of
 from noonbell.web.page import PageRoute, get, post
 from noonbell.web.settings import mistyped, removal, section
 
@@ -75,11 +74,8 @@ class Editor:
     delete: Callable[[Alerts, str], Awaitable[None]]
 
     async def ask_new(self, ctx: PageContext) -> Response:
-        fields = table(self.struct)
-        usual = {name: each.default for name, each in fields.items() if not each.is_required}
-        if "language" in usual:
-            usual["language"] = ctx.words.lang
-        return await self._form(ctx, texts_of(self.struct, usual) | self._asked_kind(ctx), None)
+        usual = texts_of(self.struct) | {"language": ctx.words.lang}
+        return await self._form(ctx, usual | self._asked_kind(ctx), None)
 
     def _asked_kind(self, ctx: PageContext) -> dict[str, str]:
         """The kind that the address of the page names, where there is such a kind."""
@@ -90,11 +86,11 @@ class Editor:
         return list(KINDS if self.noun == "channel" else RuleKind)
 
     async def make(self, ctx: PageContext) -> Response:
-        sent = await ctx.form()
+        texts = sent_texts(await ctx.form())
         try:
-            made = await self.create(alerts_of(ctx), read_boxes(self.struct, sent))
+            made = await self.create(alerts_of(ctx), read_boxes(self.struct, texts))
         except (InvalidArgument, AlreadyExists) as error:
-            return await self._form(ctx, _texts(sent), None, error)
+            return await self._form(ctx, texts, None, error)
         ctx.details = {"kind": made["kind"]}
         return self._done(ctx, f"alert_saved.{self.noun}", made["name"])
 
@@ -103,13 +99,13 @@ class Editor:
         return await self._form(ctx, texts_of(self.struct, there) | self._asked_kind(ctx), there)
 
     async def change(self, ctx: PageContext) -> Response:
-        name, sent = ctx.piece("name"), await ctx.form()
+        name, texts = ctx.piece("name"), sent_texts(await ctx.form())
         there = await self.get(alerts_of(ctx), name)
         try:
-            wanted = read_boxes(self.struct, [*((key, text) for key, text in sent if key != "name"), ("name", name)])
-            await self.put(alerts_of(ctx), name, _with_kept_secret(wanted, there, dict(sent)))
+            wanted = read_boxes(self.struct, {**texts, "name": name})
+            await self.put(alerts_of(ctx), name, _with_kept_secret(wanted, there, texts))
         except InvalidArgument as error:
-            return await self._form(ctx, _texts(sent), there, error)
+            return await self._form(ctx, texts, there, error)
         return self._done(ctx, f"alert_saved.{self.noun}", name)
 
     async def ask_remove(self, ctx: PageContext, problem: str = "") -> Response:
@@ -141,8 +137,7 @@ class Editor:
         self, ctx: PageContext, texts: Mapping[str, str], there: Kept | None, error: Any = None
     ) -> Response:
         kind = texts.get("kind") or self._kinds()[0]
-        boxes, known = _boxes(self.struct, self.noun, kind), [each["name"] for each in await alerts_of(ctx).channels()]
-        word = "channel" if self.noun == "channel" else "rule"
+        boxes = _boxes(self.struct, self.noun, kind)
         return section(
             ctx,
             "edit",
@@ -150,8 +145,8 @@ class Editor:
             noun=self.noun,
             boxes=boxes.values(),
             fields={**{name: texts.get(name, "") for name in boxes}, "kind": kind},
-            kinds={each: ctx.words(f"{word}.{each}") for each in self._kinds()},
-            known=known,
+            kinds={each: ctx.words(f"{self.noun}.{each}") for each in self._kinds()},
+            known=[each["name"] for each in await alerts_of(ctx).channels()],
             there=there,
             problems={} if error is None else problems_by_box(error, boxes),
             is_declared=there is not None and there["managed_by"] == SETTINGS,
@@ -190,11 +185,6 @@ def _boxes(struct: type[msgspec.Struct], noun: str, kind: str) -> dict[str, Box]
     first = ("name", "kind", *wanted)
     rest = (name for name in boxes if name not in first and name not in OF_SOME_KINDS)
     return {name: boxes[name] for name in (*first, *rest)}
-
-
-def _texts(sent: list[tuple[str, str]]) -> dict[str, str]:
-    """As they were sent; several of one name are lines."""
-    return {name: "\n".join(text for key, text in sent if key == name) for name, _ in sent}
 
 
 def _with_kept_secret(wanted: dict[str, Any], there: Kept, sent: Mapping[str, str]) -> dict[str, Any]:
@@ -259,7 +249,7 @@ async def mute(ctx: PageContext) -> Response:
     until = ctx.now + seconds * SECOND
     given = {name: text for name in ("rule", "reason") if (text := sent.get(name, "").strip())}
     try:
-        boxes = read_boxes(Mute, [(name, sent.get(name, "")) for name in ("tasks", "labels")])
+        boxes = read_boxes(Mute, {name: sent.get(name, "") for name in ("tasks", "labels")})
         made = await alerts_of(ctx).mute(
             {**given, **{name: boxes[name] for name in ("tasks", "labels")}, "until": rfc3339(Instant(until))},
             by=ctx.actor,

@@ -162,18 +162,24 @@ def _read_pairs(name: str, text: str, mark: str, problems: Problems) -> dict[str
     return found
 
 
-def texts_of(struct: type[msgspec.Struct], value: Mapping[str, Any]) -> dict[str, str]:
-    """The boxes of a whole form, as they show that value."""
+def texts_of(struct: type[msgspec.Struct], value: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """The boxes of a whole form, as they show that value; without one, the defaults."""
     fields = table(struct)
+    if value is None:
+        value = {name: each.default for name, each in fields.items() if not each.is_required}
     return {name: box_text(fields[name].kind, value.get(name)) for name in boxes_of(struct)}
 
 
-def read_boxes(struct: type[msgspec.Struct], sent: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def sent_texts(sent: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """The boxes of a whole form, as they were sent; several of one name are lines."""
+    return {name: "\n".join(text for key, text in sent if key == name) for name, _ in sent}
+
+
+def read_boxes(struct: type[msgspec.Struct], texts: Mapping[str, str]) -> dict[str, Any]:
     """What a whole form says. A box that is empty is left to its default, unless the field is required."""
     problems, fields, found = Problems(), table(struct), {}
     for name in boxes_of(struct):
-        text = "\n".join(value for key, value in sent if key == name)
-        value = read_box(fields[name], text, problems)
+        value = read_box(fields[name], texts.get(name, ""), problems)
         if value is not None or fields[name].is_required:
             found[name] = "" if value is None else value
     problems.finish()

@@ -10,12 +10,11 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from noonbell.errors import AlreadyExists, InvalidArgument, InvalidState, NotFound, Sentence
-from noonbell.fields import table
 from noonbell.model.access import Role
 from noonbell.model.subscription import WebhookStatus
 from noonbell.subscriptions.service import Subscriptions, SubscriptionWrite
 from noonbell.web.context import PageContext, merged, pretty
-from noonbell.web.forms import boxes_of, problems_by_box, read_boxes, texts_of
+from noonbell.web.forms import boxes_of, problems_by_box, read_boxes, sent_texts, texts_of
 from noonbell.web.page import get, post
 from noonbell.web.settings import mistyped, removal, section
 
@@ -88,20 +87,17 @@ def _delivery_id(ctx: PageContext) -> int:
 
 
 async def ask_new(ctx: PageContext) -> Response:
-    fields = table(SubscriptionWrite)
-    usual = {name: each.default for name, each in fields.items() if not each.is_required}
-    return _form(ctx, texts_of(SubscriptionWrite, usual), None)
+    return _form(ctx, texts_of(SubscriptionWrite), None)
 
 
 async def make(ctx: PageContext) -> Response:
-    sent = await ctx.form()
+    texts = sent_texts(await ctx.form())
     try:
-        made = await webhooks_of(ctx).create(read_boxes(SubscriptionWrite, sent))
+        made = await webhooks_of(ctx).create(read_boxes(SubscriptionWrite, texts))
     except (InvalidArgument, AlreadyExists) as error:
-        return _form(ctx, _texts(sent), None, error)
+        return _form(ctx, texts, None, error)
     ctx.subject = f"/subscriptions/{made['name']}"
-    is_made_here = not dict(sent).get("secret", "").strip()
-    if is_made_here:
+    if not texts.get("secret", "").strip():
         return await show(ctx, secret=made["secret"], name=made["name"])
     return ctx.done(ctx.words("webhooks.saved", name=made["name"]), go=_path(made["name"]))
 
@@ -112,20 +108,15 @@ async def ask_change(ctx: PageContext) -> Response:
 
 
 async def change(ctx: PageContext) -> Response:
-    name, sent = ctx.piece("name"), await ctx.form()
+    name, texts = ctx.piece("name"), sent_texts(await ctx.form())
     there = await webhooks_of(ctx).get(name)
     try:
-        wanted = read_boxes(SubscriptionWrite, [*((key, text) for key, text in sent if key != "name"), ("name", name)])
+        wanted = read_boxes(SubscriptionWrite, {**texts, "name": name})
         await webhooks_of(ctx).change(name, {field: value for field, value in wanted.items() if field != "name"})
     except InvalidArgument as error:
-        return _form(ctx, _texts(sent), there, error)
+        return _form(ctx, texts, there, error)
     ctx.subject = f"/subscriptions/{name}"
     return ctx.done(ctx.words("webhooks.saved", name=name), go=_path(name))
-
-
-def _texts(sent: list[tuple[str, str]]) -> dict[str, str]:
-    """As they were sent; several of one name are lines."""
-    return {name: "\n".join(text for key, text in sent if key == name) for name, _ in sent}
 
 
 def _form(ctx: PageContext, texts: Mapping[str, str], there: dict[str, Any] | None, error: Any = None) -> Response:
