@@ -8,17 +8,13 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from noonbell.errors import InvalidArgument
-from noonbell.fields.problems import Problems, ReadContext
-from noonbell.model.request import RunQuery
 from noonbell.model.run import Origin
 from noonbell.model.target_kind import Method
-from noonbell.service.filters import RunList, from_the_top, read_run_query
-from noonbell.service.translation import error_words
 from noonbell.web import lists
 from noonbell.web.context import PageContext
 from noonbell.web.forms import number_or_text
 from noonbell.web.page import get, post
-from noonbell.web.run_list import GROUPS
+from noonbell.web.run_list import GROUPS, read
 
 FILTERS: Final = ("status", "queue", "key", "label")
 _BOXES: Final = (
@@ -59,7 +55,7 @@ async def make_call(ctx: PageContext) -> Response:
 
 
 async def _page(ctx: PageContext, sent: Mapping[str, str], problems: Mapping[str, str], status: int = 200) -> Response:
-    filters, query = await _read(ctx)
+    filters, query = await read(ctx, known=FILTERS, origin=str(Origin.CALL))
     page = None if query is None else await ctx.services.runs.page(query)
     runs = [] if page is None else page.items
     return ctx.page(
@@ -77,19 +73,6 @@ async def _page(ctx: PageContext, sent: Mapping[str, str], problems: Mapping[str
         problems=problems,
         methods=["POST", *(each for each in Method if each != Method.POST)],
     )
-
-
-async def _read(ctx: PageContext) -> tuple[lists.Filters, RunQuery | None]:
-    given = {name: value for name, value in ctx.query.items() if name in (*FILTERS, "cursor", "sort")}
-    try:
-        at = ReadContext(Problems())
-        sort = lists.run_sort(given, at)
-        wanted = lists.given_of({**given, "sort": sort}, RunList, FILTERS, cursor=from_the_top(sort))
-        query = await read_run_query({**wanted, "origin": str(Origin.CALL)}, ctx.services.store, at=at)
-        at.problems.finish()
-    except InvalidArgument as error:
-        return lists.Filters(given, FILTERS, error_words(error, ctx.words), lists.RUN_GRAMMAR), None
-    return lists.Filters(given, FILTERS, grammar=lists.RUN_GRAMMAR), query
 
 
 def _given(sent: Mapping[str, str]) -> dict[str, Any]:

@@ -100,17 +100,20 @@ def _counting(query: RunQuery, filters: lists.Filters) -> RunQuery:
     return msgspec.structs.replace(query, cursor=None, count_to=_TOTAL)
 
 
-async def read(ctx: PageContext, orders: Sequence[str] = lists.RUN_ORDERS) -> tuple[lists.Filters, RunQuery | None]:
+async def read(
+    ctx: PageContext, orders: Sequence[str] = lists.RUN_ORDERS, known: tuple[str, ...] = FILTERS, **more: str
+) -> tuple[lists.Filters, RunQuery | None]:
+    """The filters of the address, and what they and `more` ask for; no query where one of them makes no sense."""
     given = dict(ctx.query)
     try:
         at = ReadContext(Problems())
         sort = lists.run_sort(given, at, orders)
-        wanted = lists.given_of({**given, "sort": sort}, RunList, FILTERS, cursor=from_the_top(sort))
-        query = await read_run_query(wanted, ctx.services.store, at=at)
+        wanted = lists.given_of({**given, "sort": sort}, RunList, known, cursor=from_the_top(sort))
+        query = await read_run_query({**wanted, **more}, ctx.services.store, at=at)
         at.problems.finish()
     except InvalidArgument as error:
-        return lists.Filters(given, FILTERS, error_words(error, ctx.words), lists.RUN_GRAMMAR), None
-    return lists.Filters(given, FILTERS, grammar=lists.RUN_GRAMMAR), query
+        return lists.Filters(given, known, error_words(error, ctx.words), lists.RUN_GRAMMAR), None
+    return lists.Filters(given, known, grammar=lists.RUN_GRAMMAR), query
 
 
 async def _elsewhere(ctx: PageContext, filters: lists.Filters, query: RunQuery | None) -> list[lists.Elsewhere]:
