@@ -75,22 +75,15 @@ async def of_task(ctx: PageContext, task: Task) -> TaskNeighbours | None:
     followers, is_more = await followers_of(ctx, task)
     if after is None and not followers:
         return None
-    names: dict[int, str] = {}
+    upstreams: list[UpstreamTask] = []
     waits: list[OpenWait] = []
     if after is not None:
         joins, names = await asyncio.gather(
             store.joins(task.id, limit=_WAITS), ctx.services.tasks.upstream_names([task])
         )
+        upstreams = [UpstreamTask(int(each.task), names.get(int(each.task), ""), str(each.on)) for each in after.tasks]
         waits = [_wait(join, after, names) for join in joins]
-    return TaskNeighbours(
-        after,
-        [UpstreamTask(int(each.task), names.get(int(each.task), ""), str(each.on)) for each in after.tasks]
-        if after is not None
-        else [],
-        followers,
-        is_more,
-        waits,
-    )
+    return TaskNeighbours(after, upstreams, followers, is_more, waits)
 
 
 async def _held(ctx: PageContext, followers: list[Follower]) -> list[Follower]:

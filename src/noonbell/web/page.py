@@ -189,6 +189,7 @@ def error_page(ctx: PageContext, error: NoonbellError | None) -> Response:
     """`error` None: an unexpected exception; the page names the request, the log has the details."""
     code = "INTERNAL" if error is None or error.code not in HTTP_STATUS else error.code
     message = ctx.words("error.internal") if code == "INTERNAL" or error is None else error_words(error, ctx.words)
+    problems = {} if error is None else error.sentences
     status = 404 if code == "INVALID_ID" else HTTP_STATUS[code]  # an address that names nothing
     if ctx.wants_json:
         return JSONResponse({"error": message, "code": code, "request_id": ctx.request_id}, status)
@@ -197,9 +198,7 @@ def error_page(ctx: PageContext, error: NoonbellError | None) -> Response:
         status,
         code=code,
         message=message,
-        details={}
-        if error is None
-        else {name: problem_words(each, ctx.words) for name, each in error.sentences.items()},
+        details={name: problem_words(each, ctx.words) for name, each in problems.items()},
         is_missing=status == 404,
         title=ctx.words("error.missing" if status == 404 else "error.title"),
     )

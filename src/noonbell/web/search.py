@@ -34,13 +34,8 @@ _ACTED: Final = 2
 async def choices(ctx: PageContext) -> Response:
     text = ctx.wanted("q")
     verb, name = _verb(ctx, text)
-    found: list[dict[str, Any]] = []
-    if verb:
-        found += await _acts(ctx, verb, name)
-    found += await _run(ctx, text)
-    found += await _tasks(ctx, text)
-    found += _going(ctx, text)
-    found += _choosing(ctx, text)
+    found = await _acts(ctx, verb, name) if verb else []
+    found += [*await _run(ctx, text), *await _tasks(ctx, text), *_going(ctx, text), *_choosing(ctx, text)]
     return JSONResponse({"items": found, "none": ctx.words("palette.none"), "zone": ctx.words("palette.zone")})
 
 
