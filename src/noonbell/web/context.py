@@ -28,7 +28,7 @@ from noonbell.alerts.service import Alerts
 from noonbell.clock import SECOND, Instant, SystemClock
 from noonbell.errors import InvalidArgument, ScheduleError
 from noonbell.json_text import aside, joined
-from noonbell.model.access import Role, Token
+from noonbell.model.access import AuditAction, Role, Token
 from noonbell.model.account import InstallationPause
 from noonbell.model.request import TaskQuery
 from noonbell.model.run import Outcome
@@ -265,6 +265,15 @@ class PageContext:
             return None
         self._flash = ""
         return unquote(text)[:500]
+
+    async def note(self, actor: str | None, action: str, subject: str, details: dict[str, Any]) -> None:
+        """A line of the audit log, where one is kept."""
+        if self.deps.access is None:
+            return
+        entry = AuditAction(
+            actor=actor, action=action, subject=subject, peer=self.peer, request_id=self.request_id, details=details
+        )
+        await self.deps.access.note(entry)
 
     def finish(self, answer: Response) -> None:
         """The headers that every page has."""

@@ -9,7 +9,6 @@ from urllib.parse import quote
 from starlette.responses import RedirectResponse, Response
 
 from noonbell.errors import HTTP_STATUS, Forbidden, NotFound, RateLimited, StoreUnavailable, Unauthorized
-from noonbell.model.access import AuditAction
 from noonbell.service.oidc import SECONDS as SIGN_IN_SECONDS
 from noonbell.service.translation import LANGUAGES
 from noonbell.web.context import COOKIE, ROOMS, SECONDS, THEMES, PageContext, one_of
@@ -54,8 +53,7 @@ async def come_from_provider(ctx: PageContext) -> Response:
         access.check_peer(ctx.peer)
         person = await sign_in.finish(attempt, ctx.query, _way_back(ctx))
     except RateLimited as error:
-        problem = ctx.words("login.throttled", n=error.details.get("retry_after", 60))
-        answer = ctx.page("login.html", 429, next="/", problem=problem)
+        answer = _throttled(ctx, error, "/")
     except (Unauthorized, Forbidden, StoreUnavailable) as error:
         access.guessed(ctx.peer)
         log.warning("a sign-in with the provider failed: %s", error.message)
@@ -64,21 +62,17 @@ async def come_from_provider(ctx: PageContext) -> Response:
     else:
         token = await access.signed_in(person.name, person.role, SECONDS)
         details = {"through": "oidc", "role": person.role}
-        await access.note(
-            AuditAction(
-                actor=token.name,
-                action="sign_in",
-                subject="/oidc",
-                peer=ctx.peer,
-                request_id=ctx.request_id,
-                details=details,
-            )
-        )
+        await ctx.note(token.name, "sign_in", "/oidc", details)
         to = ctx.root + (attempt.to if attempt is not None else "/").removeprefix("/")
         answer = ctx.page("signed_in.html", to=to or "./", refresh=f"0;url={to or './'}")
         ctx.keep(answer, COOKIE, ctx.deps.sessions.begin(token), SECONDS, secret=True)
     ctx.keep(answer, ATTEMPT, "", 0, secret=True, from_elsewhere=True)
     return answer
+
+
+def _throttled(ctx: PageContext, error: RateLimited, to: str) -> Response:
+    problem = ctx.words("login.throttled", n=error.details.get("retry_after", 60))
+    return ctx.page("login.html", 429, next=to, problem=problem)
 
 
 def _way_back(ctx: PageContext) -> str:
@@ -98,8 +92,7 @@ async def sign_in(ctx: PageContext) -> Response:
     except Unauthorized:
         return ctx.page("login.html", 401, next=to, problem=ctx.words("login.wrong"))
     except RateLimited as error:
-        problem = ctx.words("login.throttled", n=error.details.get("retry_after", 60))
-        return ctx.page("login.html", 429, next=to, problem=problem)
+        return _throttled(ctx, error, to)
     answer = ctx.redirect(to)
     ctx.keep(answer, COOKIE, ctx.deps.sessions.begin(token), SECONDS, secret=True)
     return answer

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
 from noonbell.errors import HTTP_STATUS, Forbidden, NoonbellError, NotFound, RateLimited, Unauthorized
-from noonbell.model.access import AuditAction, Role, Token, TokenScope
+from noonbell.model.access import Role, Token, TokenScope
 from noonbell.service import filters, scope
 from noonbell.service.audit_log import expect_commands, noted_commands
 from noonbell.service.scope import ScopeRule
@@ -127,7 +127,8 @@ async def _answer(ctx: PageContext, page: PageRoute) -> Response:
         ctx.pause = await ctx.services.pauses.now()
     answer = await page.handler(ctx)
     if page.action and answer.status_code < 400 and not ctx.nothing_changed:
-        await _note(ctx, page)
+        details = {"through": "dashboard", **ctx.details, **noted_commands()}
+        await ctx.note(ctx.actor, ctx.action or page.action, ctx.subject or ctx.path, details)
     return answer
 
 
@@ -168,21 +169,6 @@ def _check_origin(ctx: PageContext) -> None:
     is_ours = ctx.deps.is_same_origin(headers)
     if not is_ours and ("origin" in headers or headers.get("sec-fetch-site") != "same-origin"):
         raise Forbidden("forms are accepted from pages of this site only")
-
-
-async def _note(ctx: PageContext, page: PageRoute) -> None:
-    if ctx.deps.access is None:
-        return
-    details: dict[str, Any] = {"through": "dashboard", **ctx.details, **noted_commands()}
-    entry = AuditAction(
-        actor=ctx.actor,
-        action=ctx.action or page.action,
-        subject=ctx.subject or ctx.path,
-        peer=ctx.peer,
-        request_id=ctx.request_id,
-        details=details,
-    )
-    await ctx.deps.access.note(entry)
 
 
 def error_page(ctx: PageContext, error: NoonbellError | None) -> Response:
