@@ -220,7 +220,10 @@ async def read_yaml(text: str, most: int) -> Any:
             Sentence("has {count} characters; expected {most} at most", count=counted(len(text)), most=counted(most))
         )
     try:
-        found = yaml_text.to_json(text).encode() if len(text) <= _INLINE else await _read_aside(text)
+        if len(text) <= _INLINE:
+            return await decoded(yaml_text.to_json(text).encode())
+        async with _turns:
+            found = await _read_aside(text)
         return await decoded(found)
     except InvalidJson as error:
         raise InvalidArgument(error.sentence) from None
@@ -236,11 +239,6 @@ async def write_yaml(made: Callable[[], Any], width: int) -> str:
 
 
 async def _read_aside(text: str) -> bytes:
-    async with _turns:
-        return await _in_a_process(text)
-
-
-async def _in_a_process(text: str) -> bytes:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", yaml_text.__file__, str(_PROCESSOR_SECONDS)),
         stdin=asyncio.subprocess.PIPE,

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from noonbell.errors import ConcurrencyLimit, InvalidArgument, InvalidJson, Sentence
+from noonbell.errors import ConcurrencyLimit, InvalidArgument, Sentence
 from noonbell.fields.problems import Problems
 from noonbell.model.access import Role
 from noonbell.model.task import Task
 from noonbell.service.scope import ScopeRule
 from noonbell.web.context import PageContext, as_json
-from noonbell.web.forms import number_or_text, read_json, read_json_box
+from noonbell.web.forms import number_or_text, read_json_box
 from noonbell.web.page import get, post
 from noonbell.web.task_page import task_of
 
@@ -100,29 +100,26 @@ def _read(box: PayloadBox, text: str, problems: Problems) -> Any:
 
 async def ask(ctx: PageContext) -> Response:
     task = await task_of(ctx)
-    boxes = _boxes_of(task)
     spec = task.spec
-    fields = {**texts_of(boxes, spec.payload), "payload": as_json(spec.payload) if spec.payload else ""}
+    fields = {**texts_of(_boxes_of(task), spec.payload), "payload": as_json(spec.payload) if spec.payload else ""}
     fields["override_body"] = spec.body_template or ""
-    return _page(ctx, task, boxes, fields, {})
+    return _page(ctx, task, fields, {})
 
 
 async def carry_out(ctx: PageContext) -> Response:
     task, sent = await task_of(ctx), await ctx.fields()
-    boxes = _boxes_of(task)
     try:
-        wanted = _wanted(task, boxes, sent)
+        wanted = _wanted(task, sent)
         published = await ctx.services.publishing.trigger(task.id, wanted, trace_id=ctx.request_id)
     except InvalidArgument as error:
-        problems = error.sentences or {"": error.sentence}
-        return _page(ctx, task, boxes, sent, problems, 400)
+        return _page(ctx, task, sent, error.sentences or {"": error.sentence}, 400)
     except ConcurrencyLimit as error:
-        return _page(ctx, task, boxes, sent, {"": error.sentence}, 409)
+        return _page(ctx, task, sent, {"": error.sentence}, 409)
     text = ctx.words("task.triggered", name=task.name)
     return ctx.done(text, go=f"/tasks/{task.id}" if published.run_id is None else f"/runs/{published.run_id}")
 
 
-def _wanted(task: Task, boxes: list[PayloadBox], sent: Mapping[str, str]) -> dict[str, Any]:
+def _wanted(task: Task, sent: Mapping[str, str]) -> dict[str, Any]:
     problems = Problems()
     wanted: dict[str, Any] = {}
     text = sent.get("payload", "").replace("\r\n", "\n")
@@ -130,13 +127,10 @@ def _wanted(task: Task, boxes: list[PayloadBox], sent: Mapping[str, str]) -> dic
         body = sent.get("override_body", "").replace("\r\n", "\n")
         if body and body != (task.spec.body_template or ""):
             wanted["override_body"] = body
-    elif boxes:
+    elif boxes := _boxes_of(task):
         wanted["payload"] = read_payload(boxes, sent, task.spec.payload, problems)
     elif text.strip():
-        try:
-            wanted["payload"] = read_json(text)
-        except InvalidJson as error:
-            problems.add("payload", error.sentence)
+        wanted["payload"] = read_json_box("payload", text, problems)
     if key := sent.get("key", "").strip():
         wanted["key"] = key
     for name in ("delay_seconds", "priority"):
@@ -151,19 +145,14 @@ def _boxes_of(task: Task) -> list[PayloadBox]:
 
 
 def _page(
-    ctx: PageContext,
-    task: Task,
-    boxes: list[PayloadBox],
-    fields: Mapping[str, str],
-    problems: Mapping[str, str],
-    status: int = 200,
+    ctx: PageContext, task: Task, fields: Mapping[str, str], problems: Mapping[str, str], status: int = 200
 ) -> Response:
     return ctx.page(
         "task_run.html",
         status,
         task=task,
         is_http=task.spec.target_kind.takes_overrides,
-        boxes=boxes,
+        boxes=_boxes_of(task),
         fields=fields,
         problems=problems,
     )

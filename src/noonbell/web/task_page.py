@@ -145,22 +145,13 @@ async def _off_since(ctx: PageContext, task: Task) -> StatusChange | None:
 async def answer(ctx: PageContext, task: Task) -> dict[str, Any]:
     """Why the task ran, or did not: at the moment that was asked for, or lately."""
     text = ctx.query.get("at")
+    view = {"at": text or "", "advice": None, "start_worker": start_command(ctx, task.spec.queue)}
     try:
         _, told = await ctx.services.explain.about_task(task, _moment(ctx, text))
     except InvalidArgument as error:
-        return {
-            "explained": explanation.unclear(error_words(error, ctx.words)),
-            "at": text or "",
-            "advice": None,
-            "start_worker": "",
-        }
+        return {**view, "explained": explanation.unclear(error_words(error, ctx.words))}
     found = explanation.explained(ctx, told)
-    return {
-        "explained": found,
-        "at": text or "",
-        "advice": await _advice(ctx, task, found),
-        "start_worker": start_command(ctx, task.spec.queue),
-    }
+    return {**view, "explained": found, "advice": await _advice(ctx, task, found)}
 
 
 async def _advice(ctx: PageContext, task: Task, found: explanation.Explained) -> Advice | None:
@@ -186,14 +177,9 @@ async def runs_of(ctx: PageContext, task: Task) -> dict[str, Any]:
     if wanted == "slow":
         sample = await newest_runs(services, task.id, SAMPLE)
         figures = health(sample)
-        slow = [run for run in sample if is_slow(run, figures)]
-        return {
-            "show": wanted,
-            "runs": slow[:50],
-            "health": figures,
-            "sample": len(sample),
-            "pager": pager_by_cursor({}, None),
-        }
+        slow = [run for run in sample if is_slow(run, figures)][:50]
+        pager = pager_by_cursor({}, None)
+        return {"show": wanted, "runs": slow, "health": figures, "sample": len(sample), "pager": pager}
     asked = given_of(ctx.query, RunList, (), page_size=50, cursor=from_the_top("-id"))
     query = await read_run_query(asked, services.store, task.id)
     if wanted == "failed":
@@ -201,13 +187,8 @@ async def runs_of(ctx: PageContext, task: Task) -> dict[str, Any]:
     else:
         wanted, page = "all", await services.runs.page(query)
     kept = {name: value for name, value in ctx.query.items() if name in ("show", "cursor")}
-    return {
-        "show": wanted,
-        "runs": page.items,
-        "health": None,
-        "sample": 0,
-        "pager": pager_by_cursor(kept, page.next_cursor),
-    }
+    pager = pager_by_cursor(kept, page.next_cursor)
+    return {"show": wanted, "runs": page.items, "health": None, "sample": 0, "pager": pager}
 
 
 def is_slow(run: Run, figures: Health) -> bool:
