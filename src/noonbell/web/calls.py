@@ -18,23 +18,8 @@ from noonbell.web.run_list import GROUPS, read
 
 FILTERS: Final = ("status", "queue", "key", "label")
 _BOXES: Final = (
-    "url",
-    "method",
-    "headers",
-    "body",
-    "delay_seconds",
-    "run_at",
-    "expires_at",
-    "key",
-    "queue",
-    "priority",
-    "timeout_seconds",
-    "max_retries",
-    "concurrency_key",
-    "max_per_key",
-    "rate_key",
-    "success_url",
-    "failure_url",
+    *("url", "method", "headers", "body", "delay_seconds", "run_at", "expires_at", "key", "queue", "priority"),
+    *("timeout_seconds", "max_retries", "concurrency_key", "max_per_key", "rate_key", "success_url", "failure_url"),
     "labels",
 )
 _NUMBERS: Final = ("delay_seconds", "priority", "timeout_seconds", "max_retries", "max_per_key")

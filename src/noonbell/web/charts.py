@@ -22,13 +22,17 @@ _HEIGHTS: Final = {"bad": 24.0, "active": 16.0, "warn": 20.0, "missed": 12.0, "i
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Bar:
     x: float
     y: float
     width: float
     height: float
     mark: str
     """`ok`, `bad`, `warn`, `active`, `idle`, `missed`: how it is filled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell(Bar):
     run: Run
 
 
@@ -59,15 +63,6 @@ def strip(runs: Sequence[Run], most: int = 40, width: float = 5, gap: float = 1.
         failed=sum(cell.mark == "bad" for cell in cells),
         succeeded=sum(cell.mark == "ok" for cell in cells),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    x: float
-    y: float
-    width: float
-    height: float
-    mark: str
 
 
 @dataclass(frozen=True, slots=True)

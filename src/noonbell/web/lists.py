@@ -256,17 +256,7 @@ def pager_by_cursor(query: Mapping[str, str], next_cursor: str | None) -> Pager:
     )
 
 
-OPTIONS: Final[dict[str, dict[str, str]]] = {
-    "tasks": {"status": "--status", "name": "--name", "label": "--label"},
-    "runs": {
-        "task": "--task",
-        "status": "--status",
-        "queue": "--queue",
-        "key": "--key",
-        "from": "--since",
-        "search": "--search",
-    },
-}
+OPTIONS: Final = {"tasks": ("status", "name", "label"), "runs": ("task", "status", "queue", "key", "from", "search")}
 """The filters that `noonbell task list` and `noonbell run list` have an option for."""
 
 
@@ -284,13 +274,12 @@ def curl_line(server: str, room: str, active: Mapping[str, str], *, with_token: 
 
 def cli_line(room: str, active: Mapping[str, str]) -> str:
     """With the options that there are; a filter without one is asked for by `noonbell api`, which takes them all."""
-    options = OPTIONS[room]
-    if not set(active) <= set(options):
+    if not active.keys() <= {*OPTIONS[room]}:
         return f"noonbell api GET {shlex.quote(api_address(room, active))}"
     words = ["noonbell", "task" if room == "tasks" else "run", "list"]
     for name, value in active.items():
-        for each in _each(name, value):
-            words += [options[name], shlex.quote(each)]
+        option = "--since" if name == "from" else f"--{name}"
+        words += [word for each in _each(name, value) for word in (option, shlex.quote(each))]
     return " ".join(words)
 
 

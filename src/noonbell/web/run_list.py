@@ -25,19 +25,8 @@ from noonbell.web.context import PageContext, one_of
 from noonbell.web.page import get, post
 
 FILTERS: Final = (
-    "search",
-    "text",
-    "status",
-    "task",
-    "label",
-    "queue",
-    "worker",
-    "key",
-    "origin",
-    "from",
-    "to",
-    "parent_id",
-    "step",
+    *("search", "text", "status", "task", "label", "queue", "worker", "key", "origin", "from", "to"),
+    *("parent_id", "step"),
 )
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "failed": ("FAILED", "TIMEOUT", "FAILED_TIMEOUT"),

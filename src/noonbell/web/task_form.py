@@ -147,23 +147,8 @@ PRESETS: Final = {
 
 _BOXES: Final = (
     *("name", "description", "labels", "timezone", "start_at", "end_at", "jitter_seconds", "http_method", "target_url"),
-    *(
-        "headers",
-        "body_template",
-        "cancel_url",
-        "callback_timeout_sec",
-        "job_type",
-        "steps",
-        "command",
-        "env",
-        *MESSAGE_FIELDS,
-        "grpc",
-        "payload",
-        "queue",
-        "timeout_seconds",
-        "priority",
-    ),
-    *("concurrency_key", "max_per_key"),
+    *("headers", "body_template", "cancel_url", "callback_timeout_sec", "job_type", "steps", "command", "env"),
+    *(*MESSAGE_FIELDS, "grpc", "payload", "queue", "timeout_seconds", "priority", "concurrency_key", "max_per_key"),
     *("max_concurrency", "concurrency_policy", "overlap_action", "failure_action", "misfire_policy", "catchup_limit"),
     *("expires_in_seconds", "quiet", "spread_seconds", "sla"),
 )
@@ -203,14 +188,7 @@ _SAID_BY: Final = {
 NAMES: Final = (_IN_FORM - {*_ELSEWHERE}) | {*_RETRY, *chain(*_SAID_BY.values()), "rest"}
 """Fields that the form has a box for, and that a problem can be shown at."""
 _ON_TOP: Final = (
-    "",
-    "name",
-    "http_method",
-    "target_url",
-    "headers",
-    "body_template",
-    "cancel_url",
-    "callback_timeout_sec",
+    *("", "name", "http_method", "target_url", "headers", "body_template", "cancel_url", "callback_timeout_sec"),
     "job_type",
 )
 _AT_THE_END: Final = (*_RETRY, "failure_action")
