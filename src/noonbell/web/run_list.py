@@ -1,8 +1,10 @@
-"""The list of runs with its filters, and bulk actions on runs: retry, redrive, cancel, delete."""
+"""The list of runs with its filters, and bulk actions on runs: retry, redrive, cancel, delete. The list of calls, which are
+HTTP requests without a task, with a form that makes one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,7 +14,8 @@ from noonbell.errors import InvalidArgument
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.access import Role
 from noonbell.model.request import KeptReason, Page, RunQuery
-from noonbell.model.run import FINAL, Run, RunId, RunStatus
+from noonbell.model.run import FINAL, Origin, Run, RunId, RunStatus
+from noonbell.model.target_kind import Method
 from noonbell.model.view import ViewedList
 from noonbell.service import scope
 from noonbell.service.bulk_operations import RUN_ACTS, BulkStep, Left, change_runs, statuses_of
@@ -22,6 +25,7 @@ from noonbell.service.scope import ScopeRule
 from noonbell.service.translation import error_words
 from noonbell.web import bulk, lists
 from noonbell.web.context import PageContext, one_of
+from noonbell.web.forms import number_or_text
 from noonbell.web.page import get, post
 
 FILTERS: Final = (
@@ -37,6 +41,8 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "skipped": ("SKIPPED", "CANCELED"),
 }
 """What people ask for, and the statuses that it stands for."""
+_GROUPS: Final = {name: ",".join(statuses) for name, statuses in GROUPS.items()}
+"""As a filter has them."""
 _FIELDS: Final = {"task": "task_id", "worker": "worker_id", "from": "since", "to": "until", "step": "step_id"}
 """What a filter is called in the query, where it is not the same."""
 _INDEXED: Final = frozenset({"status", "task", "label", "from", "to", "parent_id"})
@@ -48,33 +54,39 @@ _TOTAL: Final = 1_000
 
 
 async def show_runs(ctx: PageContext) -> Response:
-    groups = {name: ",".join(statuses) for name, statuses in GROUPS.items()}
-    aliases = lists.status_aliases(RunStatus, ctx.words, groups)
+    aliases = lists.status_aliases(RunStatus, ctx.words, _GROUPS)
     if (moved := lists.typed(ctx, "/runs", FILTERS, aliases, lists.NEWEST_FIRST)) is not None:
         return moved
     filters, query = await read(ctx)
     page = None if query is None else await ctx.services.runs.page(_counting(query, filters))
-    runs = [] if page is None else page.items
+    view = _listed(ctx, filters, query, page)
     is_over = page is None or page.looked_to is None
     return ctx.page(
         "runs.html",
-        runs=runs,
-        filters=filters,
-        groups=groups,
-        group_words={statuses: ctx.words(f"group.{name}") for name, statuses in groups.items()},
-        pager=lists.pager_by_cursor(filters.query, None if page is None else page.next_cursor),
-        is_first="cursor" not in ctx.query,
+        **view,
         total=None if page is None else page.total,
         is_least=page is not None and page.is_least,
         looked_to=None if page is None else page.looked_to,
         under_way=await ctx.services.store.bulk_under_way() if ctx.sees_all else 0,
         density=lists.density(ctx),
-        sort=lists.NEWEST_FIRST if query is None else query.sort,
         views=await lists.shared_views(ctx, ViewedList.RUNS),
         copies=lists.copies(ctx, "runs", {**filters.active, **_sorted(query)}),
-        elsewhere=await _elsewhere(ctx, filters, query) if not runs and is_over else [],
-        waiting=await _waiting(ctx, filters, query) if not runs else None,
+        elsewhere=await _elsewhere(ctx, filters, query) if not view["runs"] and is_over else [],
+        waiting=await _waiting(ctx, filters, query) if not view["runs"] else None,
     )
+
+
+def _listed(ctx: PageContext, filters: lists.Filters, query: RunQuery | None, page: Page[Run] | None) -> dict[str, Any]:
+    """What the lists of runs and of calls have in common."""
+    return {
+        "runs": [] if page is None else page.items,
+        "filters": filters,
+        "groups": _GROUPS,
+        "group_words": {statuses: ctx.words(f"group.{name}") for name, statuses in _GROUPS.items()},
+        "pager": lists.pager_by_cursor(filters.query, None if page is None else page.next_cursor),
+        "is_first": "cursor" not in ctx.query,
+        "sort": lists.NEWEST_FIRST if query is None else query.sort,
+    }
 
 
 def _sorted(query: RunQuery | None) -> dict[str, str]:
@@ -215,10 +227,79 @@ async def _query(ctx: PageContext) -> RunQuery:
     return query
 
 
+CALL_FILTERS: Final = ("status", "queue", "key", "label")
+_CALL_BOXES: Final = (
+    *("url", "method", "headers", "body", "delay_seconds", "run_at", "expires_at", "key", "queue", "priority"),
+    *("timeout_seconds", "max_retries", "concurrency_key", "max_per_key", "rate_key", "success_url", "failure_url"),
+    "labels",
+)
+_CALL_NUMBERS: Final = ("delay_seconds", "priority", "timeout_seconds", "max_retries", "max_per_key")
+
+
+async def show_calls(ctx: PageContext) -> Response:
+    return await _call_page(ctx, {}, {})
+
+
+async def make_call(ctx: PageContext) -> Response:
+    sent = await ctx.fields()
+    try:
+        made = await ctx.services.calls.call(_call_of(sent))
+    except InvalidArgument as error:
+        return await _call_page(ctx, sent, {_call_box_of(name): said for name, said in error.sentences.items()}, 400)
+    ctx.subject = f"/runs/{made.run_id}"
+    return ctx.done(ctx.words("call.made", id=made.run_id), go=f"/runs/{made.run_id}")
+
+
+async def _call_page(
+    ctx: PageContext, sent: Mapping[str, str], problems: Mapping[str, str], status: int = 200
+) -> Response:
+    filters, query = await read(ctx, known=CALL_FILTERS, origin=str(Origin.CALL))
+    page = None if query is None else await ctx.services.runs.page(query)
+    view = _listed(ctx, filters, query, page)
+    return ctx.page(
+        "calls.html",
+        status,
+        **view,
+        calls=await ctx.services.calls.shown([run.id for run in view["runs"]]),
+        sent={name: sent.get(name, "") for name in _CALL_BOXES},
+        problems=problems,
+        methods=["POST", *(each for each in Method if each != Method.POST)],
+    )
+
+
+def _call_of(sent: Mapping[str, str]) -> dict[str, Any]:
+    """The boxes as the API would have them; an empty one is left out."""
+    given: dict[str, Any] = {name: sent[name].strip() for name in _CALL_BOXES if sent.get(name, "").strip()}
+    for name, mark in (("headers", ":"), ("labels", "=")):
+        if name in given:
+            given[name] = _pairs(given[name], mark)
+    if "body" in given:
+        given["body"] = sent["body"]
+    for name in _CALL_NUMBERS:
+        if name in given:
+            given[name] = number_or_text(given[name])
+    if "max_retries" in given:
+        given["retry_policy"] = {"max_retries": given.pop("max_retries")}
+    return given
+
+
+def _pairs(text: str, mark: str) -> dict[str, str | None]:
+    """A line for each, as `Name: value` or `name=value`. One without the mark has no value, and is refused."""
+    lines = [line.partition(mark) for line in text.splitlines() if line.strip()]
+    return {name.strip(): value.strip() if parted else None for name, parted, value in lines}
+
+
+def _call_box_of(name: str) -> str:
+    """Where the problem of a field is shown."""
+    return name.partition(".")[2 if name.startswith("retry_policy.") else 0]
+
+
 PAGES: Final = [
     get("/runs", show_runs, scope=ScopeRule.LIST),
     get("/runs/export", export, scope=ScopeRule.LIST),
     get("/runs/bulk", ask, role=Role.OPERATOR),
     post("/runs/bulk", carry_out, "retry_runs"),
     post("/runs/ticked", ticked, "retry_runs"),
+    get("/calls", show_calls),
+    post("/calls", make_call, "make_call"),
 ]
