@@ -262,7 +262,7 @@ async def limit(ctx: PageContext) -> Response:
         if ctx.wants_json:
             raise
         problems = {_box_of(field): problem for field, problem in error.sentences.items()}
-        return await show_one(ctx, problems, {field: given.get(field, "") for field in _limits({**_NO_LIMITS})})
+        return await show_one(ctx, problems, {field: given.get(field, "") for field in _LIMIT_BOXES})
     ctx.subject, ctx.details = f"/queues/{name}", wanted
     return ctx.done(ctx.words("queue.limited", name=name), queue_path(name))
 
@@ -271,7 +271,7 @@ def _box_of(field: str) -> str:
     return "quiet" if field.startswith("quiet") else field.rpartition(".")[2]
 
 
-_NO_LIMITS: Final[dict[str, Any]] = {"concurrency": None, "rate_limit": None, "quiet": [], "spread_seconds": 0}
+_LIMIT_BOXES: Final = ("concurrency", "max", "per_seconds", "quiet", "spread_seconds")
 
 
 def _wanted(given: dict[str, str]) -> dict[str, Any]:

@@ -321,7 +321,7 @@ def role_of(deps: Deps, health: Mapping[str, Any]) -> list[str]:
 def libraries() -> list[tuple[str, str, str]]:
     """Name, version and licence of what it stands on, as the packages themselves say it."""
     found: list[tuple[str, str, str]] = []
-    for name in sorted({*_required("noonbell")}, key=str.lower):
+    for name in sorted({*_required()}, key=str.lower):
         try:
             package = metadata.distribution(name)
         except metadata.PackageNotFoundError:
@@ -330,10 +330,10 @@ def libraries() -> list[tuple[str, str, str]]:
     return found
 
 
-def _required(name: str) -> Iterator[str]:
-    for requirement in metadata.requires(name) or []:
+def _required() -> Iterator[str]:
+    for requirement in metadata.requires("noonbell") or []:
         match = _NAME.match(requirement)
-        if match is not None and match[0] != name:  # an extra of all extras names itself
+        if match is not None and match[0] != "noonbell":  # an extra of all extras names itself
             yield match[0]
 
 

@@ -178,17 +178,20 @@ _OPPOSITE: Final = {"enable": "disable", "disable": "enable"}
 
 async def ask_bulk(ctx: PageContext) -> Response:
     """Which tasks it would be: how many, and the first of them."""
-    return await _ask(ctx, lists.act_of(ctx, TASK_ACTS), ctx.query, problems={}, problem="")
+    return await _ask(ctx, lists.act_of(ctx, TASK_ACTS), ctx.query)
 
 
-async def _ask(ctx: PageContext, act: str, boxes: Mapping[str, str], status: int = 200, **wrong: Any) -> Response:
+async def _ask(ctx: PageContext, act: str, boxes: Mapping[str, str], error: InvalidArgument | None = None) -> Response:
+    """`boxes` and `error`: of a form that was refused."""
     total, sample = await _found(ctx)
+    problems = {} if error is None else {_BOX_OF.get(name, name): text for name, text in error.sentences.items()}
     return ctx.page(
         "task_bulk.html",
-        status,
+        200 if error is None else 400,
         act=act,
         fields={name: boxes.get(name, "") for name in CHANGE_BOXES},
-        **wrong,
+        problems=problems,
+        problem="" if error is None or problems else error.sentence,
         total=total,
         sample=sample,
         query={name: value for name, value in ctx.query.items() if name not in CHANGE_BOXES or act != "change"},
@@ -204,11 +207,10 @@ async def carry_out(ctx: PageContext) -> Response:
     more: dict[str, Any] = {}
     if act == "change":
         try:
-            more["change"] = {
-                name: value for name, value in plain(_change_of(given)).items() if value not in (None, {})
-            }
+            change = plain(_change_of(given))
+            more["change"] = {name: value for name, value in change.items() if value not in (None, {})}
         except InvalidArgument as error:
-            return await _ask_again(ctx, given, error)
+            return await _ask(ctx, act, given, error)
     if (ids := _ticked(ctx)) is not None:
         return await bulk.start(ctx, {"kind": f"{act}_tasks", "ids": ids, **more})
     _query(ctx)
@@ -216,12 +218,6 @@ async def carry_out(ctx: PageContext) -> Response:
 
 
 _BOX_OF: Final = {"labels": "set_labels", "queue": "set_queue"}
-
-
-async def _ask_again(ctx: PageContext, given: Mapping[str, str], error: InvalidArgument) -> Response:
-    """The form once more, as it was filled in, with what is wrong."""
-    problems = {_BOX_OF.get(name, name): text for name, text in error.sentences.items()}
-    return await _ask(ctx, "change", given, 400, problems=problems, problem="" if problems else error.sentence)
 
 
 CHANGE_BOXES: Final = ("set_labels", "set_queue", "timeout_seconds", "max_retries", "jitter_seconds")
