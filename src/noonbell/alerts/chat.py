@@ -23,7 +23,6 @@ from noonbell.alerts.posting import (
     PostSender,
     check_web_address,
     is_success,
-    is_web_address,
     maker,
     refused,
 )
@@ -31,6 +30,7 @@ from noonbell.fields.problems import ReadContext
 from noonbell.masking import origin_alone
 from noonbell.model.alert import Channel
 from noonbell.model.failure_text import failure_text
+from noonbell.service.target_fields import is_web_address
 
 
 @dataclass(frozen=True, slots=True)

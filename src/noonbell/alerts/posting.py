@@ -9,7 +9,6 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 from yarl import URL
 
@@ -19,6 +18,7 @@ from noonbell.errors import NoonbellError
 from noonbell.fields.problems import ReadContext
 from noonbell.model.alert import Channel
 from noonbell.model.failure_text import FailureText, failure_text, said_in
+from noonbell.service.target_fields import is_web_address
 from noonbell.settings import Settings
 from noonbell.targets.http import target
 from noonbell.targets.http.connection import HttpExchange, origin_of
@@ -125,15 +125,6 @@ def maker(sender: Callable[..., Sender]) -> Callable[[Settings], Sender]:
         return sender(guard=guard, connect_timeout=executor.connect_timeout)
 
     return make
-
-
-def is_web_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # ValueError for one out of range
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
 
 
 def check_web_address(channel: Channel, at: ReadContext) -> None:

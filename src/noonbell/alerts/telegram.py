@@ -16,11 +16,12 @@ from yarl import URL
 
 from noonbell.alerts import chat
 from noonbell.alerts.channel_kind import ChannelKind, Undeliverable
-from noonbell.alerts.posting import Answer, is_success, is_web_address, maker, refused
+from noonbell.alerts.posting import Answer, is_success, maker, refused
 from noonbell.fields.problems import ReadContext
 from noonbell.masking import origin_alone
 from noonbell.model.alert import Channel
 from noonbell.model.failure_text import failure_text
+from noonbell.service.target_fields import is_web_address
 
 _LONGEST = 4_000
 """Bytes; a message may have 4,096 characters."""

@@ -285,8 +285,11 @@ def labels_of(pairs: Sequence[str]) -> dict[str, str]:
 
 def scope_of(token: Token) -> dict[str, Any]:
     """What the audit log says of a new token besides its name."""
-    bounds = {"queues": list(token.queues), "labels": token.labels, "job_types": list(token.job_types)}
-    return {"role": token.role, **{name: value for name, value in bounds.items() if value}}
+    return {"role": token.role, **{name: value for name, value in _bounds(token).items() if value}}
+
+
+def _bounds(token: Token) -> dict[str, Any]:
+    return {"queues": list(token.queues), "labels": token.labels, "job_types": list(token.job_types)}
 
 
 def _scope_problems(
@@ -345,10 +348,8 @@ class PeerLimit:
 
 
 def shown(token: Token) -> dict[str, Any]:
-    bounds = {"queues": list(token.queues), "labels": token.labels, "job_types": list(token.job_types)}
-    return plain(
-        filled(ShownToken, token, token=f"{token.shown}…", **{key: each or None for key, each in bounds.items()})
-    )
+    bounds = {name: each or None for name, each in _bounds(token).items()}
+    return plain(filled(ShownToken, token, token=f"{token.shown}…", **bounds))
 
 
 _MOST_COUNTED: Final = 10_000

@@ -200,6 +200,9 @@ class Calendars:
         """Make it, or replace it whole. A change of what it says changes each task that uses it, in the same transaction."""
         change = await self._read(name, given)
         change = msgspec.structs.replace(change, expect_revision=expect_revision)
+        return await self._saved(change, by)
+
+    async def _saved(self, change: CalendarChange, by: str | None) -> CalendarSaved:
         saved = await self._store.save_calendar(change, by=by)
         failpoint.hit("K36")
         if saved.tasks:
@@ -286,11 +289,7 @@ class Calendars:
             ical_fetched_at=now,
             expect_revision=found.revision,
         )
-        saved = await self._store.save_calendar(change, by=by or "ical")
-        failpoint.hit("K36")
-        if saved.tasks:
-            self._wakeup.signal(PLAN)
-        return saved
+        return await self._saved(change, by or "ical")
 
     async def _failed(self, found: Calendar, error: str) -> None:
         often = _TRY_AGAIN if found.spec.ical is None else min(_TRY_AGAIN, found.spec.ical.refresh_seconds)

@@ -161,6 +161,16 @@ def _check_env(env: Mapping[str, Any], at: ReadContext) -> None:
 LONGEST_VARIABLE: Final = 32_768
 
 
+def is_web_address(url: str) -> bool:
+    """Whether it can be called as it stands: http or https, with a host and without user and password."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # ValueError for one out of range
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
+
+
 def url_problem(url: str) -> str | None:
     """What a target's URL should be and this one is not."""
     if is_service_url(url) and service_name(url) is None:

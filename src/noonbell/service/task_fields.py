@@ -409,10 +409,6 @@ def _check_key(values: Mapping[str, Any], at: ReadContext) -> None:
         at.wrong("concurrency_key", problem)
 
 
-def _check_steps(values: Mapping[str, Any], at: ReadContext, _check_template: CheckTemplate) -> None:
-    """Read by `_read_steps`."""
-
-
 def _check_job(values: Mapping[str, Any], at: ReadContext, _check_template: CheckTemplate) -> None:
     if values.get("job_type") is None:
         at.wrong("job_type", "is missing; a JOB needs the name of its handler")
@@ -567,9 +563,11 @@ def _check_together(
 ) -> None:
     """What concerns the slots of all the schedules together."""
     schedule, after = when.compose(bases, exclude, reader.zone, reader.changes), slot_of(reader.now)
-    problem = _exclude_problem(schedule, after)
-    if problem is not None:
-        at.wrong("exclude", problem)
+    if isinstance(schedule, when.Composed) and schedule.leaves_out_everything(after):
+        template = (
+            "leaves out every slot of the next {days} days that have one; expected schedules that leave some slots over"
+        )
+        at.wrong("exclude", template, days=f"{schedule.most_days:,}")
         return
     jitter = values.get("jitter_seconds", 0)
     gap = due.shortest_gap(schedule, after) if jitter else None
@@ -577,17 +575,6 @@ def _check_together(
         at.expected(
             "jitter_seconds", jitter, Sentence("less than the {gap} seconds between two slots of the schedule", gap=gap)
         )
-
-
-def _exclude_problem(schedule: when.Schedule, after: int) -> str | None:
-    """What is wrong with the excluded schedules of a task that is made after that moment: they may leave nothing over."""
-    if isinstance(schedule, when.Composed) and schedule.leaves_out_everything(after):
-        days = f"{schedule.most_days:,}"
-        return Sentence(
-            "leaves out every slot of the next {days} days that have one; expected schedules that leave some slots over",
-            days=days,
-        )
-    return None
 
 
 def check_calendar(values: Mapping[str, Any], at: ReadContext) -> None:
@@ -647,7 +634,7 @@ def short_name(given: Mapping[str, Any], name: str) -> str:
 _TARGET_RULES: Final[Mapping[str, Callable[[dict[str, Any], ReadContext, CheckTemplate], None]]] = {
     HTTP.name: check_http,
     JOBS.name: _check_job,
-    FLOWS.name: _check_steps,
+    FLOWS.name: lambda *_: None,  # `_read_steps` has checked it
     COMMANDS.name: check_command,
     GRPC.name: check_grpc,
     **{kind.name: partial(check_message, kind) for kind in BROKERS},
@@ -657,10 +644,6 @@ _TARGET_RULES: Final[Mapping[str, Callable[[dict[str, Any], ReadContext, CheckTe
 
 HTTP_RETRY: Final = RetryPolicy(max_retries=0)
 JOB_RETRY: Final = RetryPolicy(max_retries=3)
-
-
-def _any_address(url: str) -> None:
-    del url
 
 
 @dataclass(frozen=True, slots=True)
@@ -674,11 +657,6 @@ class Proof:
 
 CallbackObjection = Callable[[Proof | None, TaskSpec, Instant], str]
 """Why a callback for a run of that task is not believed; empty where it is. The instant is now."""
-
-
-def _no_objection(proof: Proof | None, spec: TaskSpec, now: Instant) -> str:
-    del proof, spec, now
-    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -701,11 +679,11 @@ class Rules:
     """Whether a callback may name task and run instead of a token."""
     callback_token_ttl: float = math.inf
     """Seconds; see `engine.callback.is_stale`."""
-    callback_objection: CallbackObjection = _no_objection
+    callback_objection: CallbackObjection = lambda *_: ""
     """Checks a callback's signature. Targets know how to; wiring hands it in."""
     sealer: Sealer = Sealer()  # noqa: RUF009 - it has no key, and so no state
     """Seals the secrets of a task where it is saved."""
-    address_problem: Callable[[str], str | None] = _any_address
+    address_problem: Callable[[str], str | None] = lambda _: None
     """Why a URL may not be called, where that is plain without a look at the network. Targets know; wiring hands it in."""
     services: Mapping[str, str] | None = None
     """The addresses of services by their names; None where no settings are read: then any name is taken."""
@@ -724,8 +702,8 @@ class Rules:
         cls,
         settings: Settings,
         check_template: Callable[[str], None] = any_text,
-        callback_objection: CallbackObjection = _no_objection,
-        address_problem: Callable[[str], str | None] = _any_address,
+        callback_objection: CallbackObjection = lambda *_: "",
+        address_problem: Callable[[str], str | None] = lambda _: None,
     ) -> Rules:
         return cls(
             seconds_field=settings.scheduler.enable_seconds_field,

@@ -6,7 +6,6 @@ import base64
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -30,6 +29,7 @@ from noonbell.ports import Store
 from noonbell.sealing import Sealer, is_sealed
 from noonbell.service.filters import check_type
 from noonbell.service.secrets import MASK, opened_where_possible, sealed
+from noonbell.service.target_fields import is_web_address
 from noonbell.subscriptions.sender import WebhookPoster, cloud_event
 from noonbell.targets.http import signing
 
@@ -187,7 +187,7 @@ def read_subscription(
 def _check(made: Subscription, at: ReadContext, url_problem: Callable[[str], str | None] | None) -> None:
     if is_sealed(made.url):
         at.wrong("url", _SEALED)
-    elif not _is_web_address(made.url):
+    elif not (is_web_address(made.url) and made.url.isprintable() and " " not in made.url):
         at.wrong("url", "is missing or wrong; expected http://HOST/… or https://HOST/…, without a user name")
     elif url_problem is not None and (problem := url_problem(made.url)):
         at.wrong("url", "is denied: {denied}", denied=problem)
@@ -208,21 +208,6 @@ def _check(made: Subscription, at: ReadContext, url_problem: Callable[[str], str
             count=patterns,
             most=MOST_PATTERNS,
         )
-
-
-def _is_web_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # ValueError for one out of range
-    except ValueError:
-        return False
-    return (
-        parts.scheme in ("http", "https")
-        and bool(parts.hostname)
-        and parts.username is None
-        and url.isprintable()
-        and " " not in url
-    )
 
 
 def shown_url(url: str) -> str:
