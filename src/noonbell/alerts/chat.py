@@ -17,15 +17,7 @@ import msgspec
 from yarl import URL
 
 from noonbell.alerts.channel_kind import ChannelKind, Undeliverable
-from noonbell.alerts.posting import (
-    SHOWN,
-    Answer,
-    PostSender,
-    check_web_address,
-    is_success,
-    maker,
-    refused,
-)
+from noonbell.alerts.posting import SHOWN, Answer, PostSender, check_web_address, is_success, maker, refused
 from noonbell.fields.problems import ReadContext
 from noonbell.masking import origin_alone
 from noonbell.model.alert import Channel

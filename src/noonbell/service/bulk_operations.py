@@ -43,14 +43,7 @@ from noonbell.model.request import Publication, PublishOutcome, RunQuery, TaskQu
 from noonbell.model.run import FINAL, Origin, Run, RunId, RunStatus
 from noonbell.model.task import Task, TaskId, TaskStatus
 from noonbell.ports import ANY_QUEUE, BULK, ORDERS, PLAN, Store, Wakeup
-from noonbell.service.filters import (
-    RunFilter,
-    TaskFilter,
-    check_bulk,
-    from_the_top,
-    run_query,
-    task_query,
-)
+from noonbell.service.filters import RunFilter, TaskFilter, check_bulk, from_the_top, run_query, task_query
 from noonbell.service.queues import DEAD
 from noonbell.service.runs import BULK_LIMIT, Runs, cancelable, retryable
 from noonbell.service.tasks import Tasks

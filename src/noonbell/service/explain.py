@@ -18,17 +18,7 @@ from noonbell.errors import NotFound
 from noonbell.model.account import Activity, InstallationPause, Outage, SlotRun
 from noonbell.model.flow import OPEN_STEP, StepStatus
 from noonbell.model.request import RunQuery
-from noonbell.model.run import (
-    FAILURES,
-    FINAL,
-    SUCCEEDED,
-    DroppedRange,
-    DropReason,
-    Origin,
-    Run,
-    RunId,
-    RunStatus,
-)
+from noonbell.model.run import FAILURES, FINAL, SUCCEEDED, DroppedRange, DropReason, Origin, Run, RunId, RunStatus
 from noonbell.model.task import Task, TaskId
 from noonbell.model.task_schedule import After, Join, JoinState, Upstream
 from noonbell.model.worker import is_scheduler_alive

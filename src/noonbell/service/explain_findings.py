@@ -15,13 +15,7 @@ from noonbell.fields.kinds import read_moment
 from noonbell.model.account import InstallationPause, Outage, Wait
 from noonbell.model.calendar import QuietAction
 from noonbell.model.call import CALL_TYPE
-from noonbell.model.run import (
-    Origin,
-    Run,
-    RunId,
-    RunStatus,
-    SkipReason,
-)
+from noonbell.model.run import Origin, Run, RunId, RunStatus, SkipReason
 from noonbell.model.target_kind import COMMAND_TYPE, COMMANDS, HTTP, OWN_QUEUES
 from noonbell.model.task import SCHEDULER_ACTOR
 from noonbell.model.worker import Lack, WorkerInfo, label_pairs

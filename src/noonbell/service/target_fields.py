@@ -15,14 +15,7 @@ from noonbell.errors import InvalidArgument, Sentence
 from noonbell.fields import shortened
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import ReadContext, shown
-from noonbell.model.broker import (
-    SCHEMES_OF,
-    BrokerMessage,
-    NatsMessage,
-    RedisMessage,
-    destination_field,
-    read_address,
-)
+from noonbell.model.broker import SCHEMES_OF, BrokerMessage, NatsMessage, RedisMessage, destination_field, read_address
 from noonbell.model.service_url import SERVICE_FORM, is_service_url, service_name
 from noonbell.model.target_kind import MQTT, NATS, REDIS, TargetKind
 from noonbell.sealing import is_sealed
