@@ -58,14 +58,17 @@ class AlertChannelsJson(TypedDict):
     items: list[AlertChannelJson]
 
 
-class AlertDeliveryFieldsJson(TypedDict):
+class BulkOperationFieldsJson(TypedDict):
     id: int
-    attempts: int
-    next_attempt_at: str | None
     created_at: str
     ended_at: str | None
-    response_code: int | None
     error: str | None
+
+
+class AlertDeliveryFieldsJson(BulkOperationFieldsJson):
+    attempts: int
+    next_attempt_at: str | None
+    response_code: int | None
 
 
 class AlertDeliveryJson(AlertDeliveryFieldsJson):
@@ -275,13 +278,10 @@ BulkKind: TypeAlias = Literal[
 ]
 
 
-class BulkOperationJson(TypedDict):
-    id: int
+class BulkOperationJson(BulkOperationFieldsJson):
     kind: BulkKind
     status: Literal["RUNNING", "DONE", "CANCELED", "FAILED"]
-    created_at: str
     created_by: str | None
-    ended_at: str | None
     canceled_by: str | None
     filter: dict[str, Any]
     listed: int | None
@@ -292,7 +292,6 @@ class BulkOperationJson(TypedDict):
     done: int
     skipped: int
     reasons: dict[str, int]
-    error: str | None
 
 
 class BulkOperationsJson(TypedDict):
@@ -329,21 +328,24 @@ class EventListInput(TypedDict, total=False):
     after: str | None
 
 
-class ExecutionJson(TypedDict):
+class ExecutionFieldsJson(TypedDict):
+    worker_id: str | None
+    error_message: str | None
+    result: Any
+    omitted: NotRequired[dict[str, int]]
+
+
+class ExecutionJson(ExecutionFieldsJson):
     id: int
     job_id: int
     job_name: str
     execution_id: str
-    worker_id: str | None
     started_at: str | None
     completed_at: str | None
     duration_ms: int | None
     status: Literal["cancelled", "failed", "pending", "running", "skipped", "success", "timeout"]
     retry_count: int
-    error_message: str | None
     error_details: dict[str, Any] | None
-    result: Any
-    omitted: NotRequired[dict[str, int]]
 
 
 class ExecutionListInput(TypedDict, total=False):
@@ -440,20 +442,8 @@ LastState: TypeAlias = Literal[
 ]
 
 
-class ParticipantJson(TypedDict):
-    worker_id: str | None
+class ParticipantJson(ExecutionFieldsJson):
     state: LastState
-    result: Any
-    error_message: str | None
-    omitted: NotRequired[dict[str, int]]
-
-
-class PauseChangedJson(TypedDict):
-    paused: bool
-    reason: str | None
-    by: str | None
-    since: str | None
-    changed: bool
 
 
 class PauseJson(TypedDict):
@@ -461,6 +451,10 @@ class PauseJson(TypedDict):
     reason: str | None
     by: str | None
     since: str | None
+
+
+class PauseChangedJson(PauseJson):
+    changed: bool
 
 
 class PauseWriteInput(TypedDict, total=False):

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
 from noonbell.client.types.task_inputs import (
+    CallOptionsFieldsInput,
     QuietHoursInput,
     RateLimitInput,
-    RetryPolicyInput,
     RunListFieldsInput,
     TriggerWriteInput,
 )
@@ -86,11 +86,9 @@ class CallBatchAnswerJson(TypedDict):
     calls: list[PublishedJson]
 
 
-class CallOptionsInput(TypedDict, total=False):
+class CallOptionsInput(CallOptionsFieldsInput, total=False):
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
-    headers: Mapping[str, str]
     timeout_seconds: float | None
-    retry_policy: RetryPolicyInput | None
     success_url: str | None
     failure_url: str | None
     labels: Mapping[str, str]
@@ -99,8 +97,6 @@ class CallOptionsInput(TypedDict, total=False):
     run_at: str | None
     expires_at: str | None
     key: str | None
-    queue: str
-    priority: int
     concurrency_key: str | None
     max_per_key: int
     rate_key: str | None
@@ -133,11 +129,14 @@ class CallbackAnswerJson(TypedDict):
     final_status: Literal["CANCELED", "FAILED", "SKIPPED", "SUCCESS"] | None
 
 
-class CallbackByIdsWriteInput(TypedDict):
+class CallbackWriteInput(TypedDict):
     status: Literal["SUCCESS", "FAILED", "RUNNING"]
     data: NotRequired[Any]
     error_message: NotRequired[Any]
     progress: NotRequired[Any]
+
+
+class CallbackByIdsWriteInput(CallbackWriteInput):
     task_id: int
     run_id: int
 
@@ -161,13 +160,6 @@ class CallbackRecordJson(TypedDict):
 
 class CallbackRecordsJson(TypedDict):
     items: list[CallbackRecordJson]
-
-
-class CallbackWriteInput(TypedDict):
-    status: Literal["SUCCESS", "FAILED", "RUNNING"]
-    data: NotRequired[Any]
-    error_message: NotRequired[Any]
-    progress: NotRequired[Any]
 
 
 class CancelWriteInput(TypedDict, total=False):

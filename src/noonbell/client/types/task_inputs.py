@@ -23,7 +23,6 @@ class AmqpMessageFieldsInput(TypedDict):
     headers: NotRequired[Mapping[str, str]]
     callback: NotRequired[bool]
     callback_timeout_sec: NotRequired[int]
-    reply: NotRequired[bool]
 
 
 class AmqpPropertiesInput(TypedDict, total=False):
@@ -41,28 +40,39 @@ class AmqpMessageInput(AmqpMessageFieldsInput, total=False):
     properties: AmqpPropertiesInput
     persistent: bool
     mandatory: bool
+    reply: bool
+
+
+class RetryPolicyInput(TypedDict, total=False):
+    max_retries: int
+    strategy: Literal["fixed", "exponential"]
+    local: bool
+    initial_delay: float
+    max_delay: float
+    jitter: float
+    retry_on: Sequence[Literal["network", "timeout", "5xx", "429", "error", "callback_failed", "callback_timeout"]]
+
+
+class CallOptionsFieldsInput(TypedDict, total=False):
+    headers: Mapping[str, str]
+    retry_policy: RetryPolicyInput | None
+    queue: str
+    priority: int
 
 
 class NatsMessageInput(AmqpMessageFieldsInput):
     subject: str
     jetstream: NotRequired[bool]
+    reply: NotRequired[bool]
 
 
-class RedisMessageInput(TypedDict):
-    url: str
-    headers: NotRequired[Mapping[str, str]]
-    callback: NotRequired[bool]
-    callback_timeout_sec: NotRequired[int]
-    stream: NotRequired[str | None]
-    channel: NotRequired[str | None]
-    maxlen: NotRequired[int | None]
+class RedisMessageInput(AmqpMessageFieldsInput, total=False):
+    stream: str | None
+    channel: str | None
+    maxlen: int | None
 
 
-class MqttMessageInput(TypedDict):
-    url: str
-    headers: NotRequired[Mapping[str, str]]
-    callback: NotRequired[bool]
-    callback_timeout_sec: NotRequired[int]
+class MqttMessageInput(AmqpMessageFieldsInput):
     topic: str
     qos: NotRequired[int]
     retain: NotRequired[bool]
@@ -85,21 +95,10 @@ class GrpcCallInput(TypedDict):
     callback: NotRequired[bool]
 
 
-class RetryPolicyInput(TypedDict, total=False):
-    max_retries: int
-    strategy: Literal["fixed", "exponential"]
-    local: bool
-    initial_delay: float
-    max_delay: float
-    jitter: float
-    retry_on: Sequence[Literal["network", "timeout", "5xx", "429", "error", "callback_failed", "callback_timeout"]]
-
-
-class StepFieldsInput(TypedDict, total=False):
+class StepFieldsInput(CallOptionsFieldsInput, total=False):
     exec_type: ExecType
     http_method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
     target_url: str | None
-    headers: Mapping[str, str]
     body_template: str | None
     follow_redirects: bool
     secret: str | None
@@ -113,7 +112,6 @@ class StepFieldsInput(TypedDict, total=False):
     redis: RedisMessageInput | None
     mqtt: MqttMessageInput | None
     grpc: GrpcCallInput | None
-    queue: str
     command: Any
     shell: bool
     env: Mapping[str, str]
@@ -121,8 +119,6 @@ class StepFieldsInput(TypedDict, total=False):
     user: str | None
     ok_codes: Sequence[int]
     timeout_seconds: float
-    retry_policy: RetryPolicyInput | None
-    priority: int
     worker_timeout_ms: int
     ping_interval_ms: int
     expires_in_seconds: int | None

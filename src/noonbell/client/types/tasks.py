@@ -20,7 +20,6 @@ class AmqpMessageFieldsJson(TypedDict):
     headers: dict[str, str]
     callback: bool
     callback_timeout_sec: int
-    reply: bool
 
 
 class AmqpPropertiesJson(TypedDict):
@@ -38,6 +37,7 @@ class AmqpMessageJson(AmqpMessageFieldsJson):
     properties: AmqpPropertiesJson
     persistent: bool
     mandatory: bool
+    reply: bool
 
 
 class ChangedTaskJson(TypedDict):
@@ -250,11 +250,7 @@ class MonthlySpecJson(TypedDict):
     repeat: int | None
 
 
-class MqttMessageJson(TypedDict):
-    url: str
-    headers: dict[str, str]
-    callback: bool
-    callback_timeout_sec: int
+class MqttMessageJson(AmqpMessageFieldsJson):
     topic: str
     qos: int
     retain: bool
@@ -264,6 +260,7 @@ class MqttMessageJson(TypedDict):
 class NatsMessageJson(AmqpMessageFieldsJson):
     subject: str
     jetstream: bool
+    reply: bool
 
 
 class NoteJson(TypedDict):
@@ -299,11 +296,7 @@ class RateLimitJson(TypedDict):
     key: str | None
 
 
-class RedisMessageJson(TypedDict):
-    url: str
-    headers: dict[str, str]
-    callback: bool
-    callback_timeout_sec: int
+class RedisMessageJson(AmqpMessageFieldsJson):
     stream: str | None
     channel: str | None
     maxlen: int | None
