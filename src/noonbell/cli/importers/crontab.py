@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import click
 
 from noonbell import when
 from noonbell.cli.importers.programs import Program, ProgramOptions, name_of, program_options, target_of
-from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, say_zone, unused
+from noonbell.cli.importers.report import Findings, Imported, Refused, finish, import_options, read_entries, say_zone
 from noonbell.cli.importers.sources import text_from
-from noonbell.errors import ScheduleError
 from noonbell.service.task_files import needs_dialect
 from noonbell.when.zones import find
 
@@ -45,58 +45,52 @@ def read_crontab(
 
     What is no HTTP call becomes a COMMAND task with `commands`, a job of `job_type` where there is one, and is refused else.
     """
-    around, taken = _Surroundings(zone), set[str]()
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if not stripped or stripped.startswith("#"):
-            continue
-        where = f"line {number}"
-        if (found := _ASSIGNMENT.match(line)) and not re.match(r"[\d*@]", stripped):
-            yield _set(around, where, stripped, found)
-            continue
-        gathered = Findings()
-        try:
-            task = _task(
-                stripped, around, ProgramOptions(job_type=job_type, commands=commands), gathered, system=system
-            )
-        except Refused as refusal:
-            yield Imported(where, stripped, refused=str(refusal))
-            continue
-        task["name"] = unused(task["name"], taken)
-        yield Imported(where, stripped, task, changes=gathered.changes, notes=gathered.notes)
+    around, options = _Surroundings(zone), ProgramOptions(job_type, commands)
+    lines = ((number, line.strip()) for number, line in enumerate(text.splitlines(), 1))
+    entries = (
+        (f"line {number}", line, partial(_line, line, around, options, system))
+        for number, line in lines
+        if line and not line.startswith("#")
+    )
+    return read_entries(entries, has_names=False)
 
 
-def _set(around: _Surroundings, where: str, source: str, found: re.Match[str]) -> Imported:
-    name = found[1] or found[2] or found[3]
-    value = found[4].rstrip()
+def _line(
+    line: str, around: _Surroundings, options: ProgramOptions, system: bool, found: Findings
+) -> dict[str, Any] | None:
+    assignment = _ASSIGNMENT.match(line)
+    if assignment is None or re.match(r"[\d*@]", line):
+        return _task(line, around, options, system, found)
+    _set(around, assignment, found)
+    return None
+
+
+def _set(around: _Surroundings, assignment: re.Match[str], found: Findings) -> None:
+    """ScheduleError for a time zone that is none; the lines below are refused then."""
+    name, value = assignment[1] or assignment[2] or assignment[3], assignment[4].rstrip()
     if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
         value = value[1:-1]
     around.variables[name] = value
-    if name not in ("CRON_TZ", "TZ"):
-        told = "no mail is sent; alerts do that" if name == "MAILTO" else "kept for the commands below"
-        return Imported(where, source, notes=[f"{name}: {told}"])
-    try:
-        around.zone, around.no_zone = find(value).name, ""
-    except ScheduleError as error:
+    if name in ("CRON_TZ", "TZ"):
         around.no_zone = f"{name}={value}"
-        return Imported(where, source, refused=error.message)
-    return Imported(where, source, notes=[f"the lines below are in {value}"])
+        around.zone, around.no_zone = find(value).name, ""
+        found.notes.append(f"the lines below are in {value}")
+    else:
+        told = "no mail is sent; alerts do that" if name == "MAILTO" else "kept for the commands below"
+        found.notes.append(f"{name}: {told}")
 
 
-def _task(
-    line: str, around: _Surroundings, options: ProgramOptions, found: Findings, *, system: bool
-) -> dict[str, Any]:
+def _task(line: str, around: _Surroundings, options: ProgramOptions, system: bool, found: Findings) -> dict[str, Any]:
     if around.no_zone:
         raise Refused(f"is below {around.no_zone}, which is no time zone")
     expr, rest = _moment(line)
     user = None
     if system:
         user, rest = (*rest.split(None, 1), "", "")[:2]
-        found.notes.append(f"ran as user {user}")
     command, given = _input(rest.strip())
     if not command:
         raise Refused("has no command" if not system else "has no command after the user's name")
-    _check(expr, around.zone)
+    when.parse({"type": "cron", "expr": expr}, around.zone)
     if step := _STEP_FROM.search(expr):
         found.changes.append(
             f"{step[0]} is {step[0].partition('/')[0]} alone to cron; here it goes on to the end, in such steps"
@@ -121,6 +115,8 @@ def _task(
         **target_of(program, options, found),
     }
     found.say_time_limit(task)
+    if user is not None:
+        found.notes.insert(0, f"ran as user {user}")
     return task
 
 
@@ -147,13 +143,6 @@ def _moment(line: str) -> tuple[str, str]:
     if len(parts) < 5:
         raise Refused(f"has {len(parts)} of the five fields of a moment")
     return " ".join(parts[:5]), parts[5] if len(parts) > 5 else ""
-
-
-def _check(expr: str, zone: str) -> None:
-    try:
-        when.parse({"type": "cron", "expr": expr}, zone)
-    except ScheduleError as error:
-        raise Refused(error.message) from None
 
 
 def _input(command: str) -> tuple[str, str | None]:

@@ -79,9 +79,11 @@ def unused(name: str, taken: set[str]) -> str:
 
 
 def read_entries(
-    entries: Iterable[tuple[str, str, Callable[[Findings], dict[str, Any] | None]]],
+    entries: Iterable[tuple[str, str, Callable[[Findings], dict[str, Any] | None]]], *, has_names: bool = True
 ) -> Iterator[Imported]:
-    """Each entry by its reader, which raises Refused, or returns None for what is left out. Names are made unique."""
+    """Each entry by its reader, which raises Refused, or returns None for what is left out. Names are made unique, which is a
+    change where the source has names.
+    """
     taken: set[str] = set()
     for where, source, read in entries:
         found = Findings()
@@ -102,7 +104,7 @@ def read_entries(
         if task is not None:
             wanted = str(task["name"])
             task["name"] = unused(wanted, taken)
-            if task["name"] != wanted:
+            if has_names and task["name"] != wanted:
                 found.changes.append(f"the name {wanted!r} is used twice; this one is {task['name']!r}")
         yield Imported(where, source, task, changes=found.changes, notes=found.notes)
 

@@ -9,6 +9,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -31,17 +32,11 @@ def is_database(source: str) -> bool:
 
 
 def rows_of(url: str, queries: Mapping[str, str]) -> dict[str, Rows]:
-    """The rows of each query, by its name, from one transaction that cannot write. An empty query name is not allowed."""
+    """The rows of each query, by its name, from one transaction that cannot write. `url`: one that `is_database` accepts."""
     if url.startswith("sqlite:"):
         return _sqlite(url, queries)
     _check(url)
-    if url.startswith("mysql:"):
-        return asyncio.run(_mysql(url, queries))
-    if url.startswith(("postgresql:", "postgres:")):
-        return asyncio.run(_postgres(url, queries))
-    raise click.BadParameter(
-        f"{url} is not the URL of a database; expected one that begins with {' '.join(SCHEMES)}", param_hint="SOURCE"
-    )
+    return asyncio.run(_mysql(url, queries) if url.startswith("mysql:") else _postgres(url, queries))
 
 
 def _check(url: str) -> None:
@@ -61,13 +56,10 @@ def _sqlite(url: str, queries: Mapping[str, str]) -> dict[str, Rows]:
     if not Path(file).is_file():
         raise StoreUnavailable(f"there is no file {file}")
     try:
-        link = sqlite3.connect(f"file:{quote(str(Path(file).resolve()))}?mode=ro", uri=True)
-        try:
+        with closing(sqlite3.connect(f"file:{quote(str(Path(file).resolve()))}?mode=ro", uri=True)) as link:
             link.row_factory = sqlite3.Row
             link.execute("begin")
             return {name: [dict(row) for row in link.execute(query)] for name, query in queries.items()}
-        finally:
-            link.close()
     except sqlite3.Error as error:
         raise StoreUnavailable(f"cannot read {file}: {error}") from None
 
