@@ -23,20 +23,18 @@ if TYPE_CHECKING:
 __all__ = ["AsyncClient", "Client"]
 
 
-def _wire(url: str | None, token: str | None, timeout: float) -> Transport:
-    address = url or os.environ.get("NOONBELL_URL") or DEFAULT_URL
-    return Transport(address, token or os.environ.get("NOONBELL_TOKEN") or None, timeout)
+class _ConnectedCalls(ApiCalls):
+    def __init__(self, url: str | None = None, token: str | None = None, *, timeout: float = PATIENCE) -> None:
+        address = url or os.environ.get("NOONBELL_URL") or DEFAULT_URL
+        self._wire = Transport(address, token or os.environ.get("NOONBELL_TOKEN") or None, timeout)
 
 
 def _stream_of(filters: types.EventListInput) -> ClientRequest:
     return listening(filters.get("after"), {name: value for name, value in filters.items() if name != "after"})
 
 
-class Client(ApiCalls):
+class Client(_ConnectedCalls):
     """`url` and `token` are by default those of NOONBELL_URL and NOONBELL_TOKEN. Threads may share it."""
-
-    def __init__(self, url: str | None = None, token: str | None = None, *, timeout: float = PATIENCE) -> None:
-        self._wire = _wire(url, token, timeout)
 
     def _carry_out(self, ask: ClientRequest) -> Any:
         return self._wire.call(ask)
@@ -46,11 +44,8 @@ class Client(ApiCalls):
         return self._wire.stream(_stream_of(filters))
 
 
-class AsyncClient(ApiCalls):
+class AsyncClient(_ConnectedCalls):
     """The same, awaited. Each call is made in a thread."""
-
-    def __init__(self, url: str | None = None, token: str | None = None, *, timeout: float = PATIENCE) -> None:
-        self._wire = _wire(url, token, timeout)
 
     async def _carry_out(self, ask: ClientRequest) -> Any:
         import asyncio  # not at the top: the command line comes through here, and starts without it

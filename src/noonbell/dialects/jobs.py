@@ -368,10 +368,9 @@ def changed_task(given: Mapping[str, Any], task: Task, rules: Rules) -> dict[str
         fields |= {"max_concurrency": most if allow else 1, "concurrency_policy": "SKIP"}
     retry: dict[str, Any] = {}
     if "max_retries" in differs:
-        retry["max_retries"] = 0 if asked.max_retries is UNSET else asked.max_retries
+        retry["max_retries"] = asked.max_retries
     if "retry_delay_seconds" in differs:
-        delay = 0 if asked.retry_delay_seconds is UNSET else asked.retry_delay_seconds
-        retry |= {"initial_delay": delay, "strategy": RetryStrategy.FIXED}
+        retry |= {"initial_delay": asked.retry_delay_seconds, "strategy": RetryStrategy.FIXED}
     if retry:
         fields["retry_policy"] = retry
     return fields
