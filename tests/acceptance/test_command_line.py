@@ -57,6 +57,16 @@ def test_from_nothing_to_a_green_run(noonbell, target):
     assert len(target.at("/ok")) == 1
 
 
+def test_spans_of_time_are_said_back_as_they_were_understood(noonbell, target):
+    made = noonbell("task", "create", "often", "--every", "300", "--timeout", "1m30s", "--url", target.url("/ok"))
+    assert made.err.splitlines() == ["fires every 300 seconds", "each attempt may take 1 m 30 s"]
+    assert noonbell("task", "edit", "often", "--every", "1h30m").err == "fires every 90 minutes\n"
+    later = noonbell("trigger", "often", "--delay", "2", "--expires", "1h")
+    assert later.err.splitlines() == ["starts in 2 s", "is skipped if no worker has claimed it after 1 h"]
+    assert noonbell("call", target.url("/ok"), "--delay", "90").err == "starts in 1 m 30 s\n"
+    assert noonbell("trigger", "often").err == ""
+
+
 def test_a_task_that_calls_its_own_server_is_told_to_bring_a_token(noonbell, server):
     noonbell("task", "create", "itself", "--url", f"http://127.0.0.1:{server.port}/api/v1/tasks")
     ran = noonbell("trigger", "itself", "--wait")

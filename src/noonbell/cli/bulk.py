@@ -114,7 +114,7 @@ def _filter(kind: str, status: tuple[str, ...], narrowed: dict[str, str | None])
     found: dict[str, Any] = {name: value for name, value in narrowed.items() if value is not None}
     for option, field in (("since", "from"), ("until", "to")):
         if option in found:
-            found[field] = moment(found.pop(option))
+            found[field] = moment(found.pop(option), f"--{option}")
     words = [word.upper() for word in status]
     if words and kind in _TASKS:
         if len(words) > 1:

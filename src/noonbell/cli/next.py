@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from noonbell.cli.options import interval, quiet_hours, quiet_option, zone_hint
+from noonbell.cli.options import interval, quiet_hours, quiet_option, seconds_in, zone_hint
 from noonbell.cli.output import terminal_language
 from noonbell.errors import NoonbellError, ScheduleError
 
@@ -50,7 +50,9 @@ _LANGUAGES = {
 
 @click.command("next")
 @click.argument("expr", required=False)
-@click.option("--every", metavar="SPAN", help="Instead of EXPR: an interval such as 10s, 5m, 2h, 1d.")
+@click.option(
+    "--every", metavar="SPAN", help="Instead of EXPR: an interval such as 10s, 5m, 1h30m; a bare number is seconds."
+)
 @click.option("--tz", default=None, metavar="ZONE", help="Time zone, such as Asia/Shanghai or +08:00 [UTC].")
 @click.option("-n", "count", default=5, type=click.IntRange(1, 1000), show_default=True, help="How many slots.")
 @click.option("--from", "start", metavar="TIME", help="Count from here instead of now: 2026-03-26T12:00, in the zone.")
@@ -125,11 +127,18 @@ def next_command(
 
 
 def _span_in(expr: str) -> str:
-    """`5m` of `5m`, `every 5m` and `@every 5m`; empty for any other text."""
-    from noonbell.when.interval import from_short
-
-    span = expr.strip().removeprefix("@").removeprefix("every").strip()
-    return span if from_short(span) is not None else ""
+    """`5m` of `5m`, `every 5m` and `@every 5m`, `10` of `every 10`; empty for any other text."""
+    text = expr.strip().removeprefix("@")
+    span = text.removeprefix("every").strip()
+    if not span or (
+        span == text and not span[-1].isalpha()
+    ):  # a bare number is rather the beginning of a cron expression
+        return ""
+    try:
+        seconds_in(span)
+    except ValueError:
+        return ""
+    return span
 
 
 def _hours(quiet: tuple[str, ...]) -> tuple[QuietHours, ...]:

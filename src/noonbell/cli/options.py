@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -44,23 +44,34 @@ log_level_option: Callable[[F], F] = click.option(
 )
 
 
+SPAN_FORMS: Final = "30s, 5m, 1h30m, or a number of seconds"
+"""What every option that is a span of time takes; docs/reference/cli.md says the same."""
+
+
+def seconds_in(text: str, *, is_zero_allowed: bool = True) -> float:
+    """`30`, `30s`, `5m` and `1h30m` as seconds: the one rule for spans of time. ValueError says what was expected."""
+    from noonbell.settings.kinds import seconds_of
+
+    try:
+        seconds = seconds_of(text)
+    except ValueError:
+        seconds = math.nan
+    if not math.isfinite(seconds) or seconds < 0 or (seconds == 0 and not is_zero_allowed):
+        least = "" if is_zero_allowed else ", above 0"
+        raise ValueError(f"is {text!r}; expected {SPAN_FORMS}{least}")
+    return seconds
+
+
 def span_option(*names: str, is_zero_allowed: bool = True, **more: Any) -> Callable[[F], F]:
     """An option that is a number of seconds, given as `30`, `30s`, `5m` or `1h30m`."""
 
     def read(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-        from noonbell.settings.kinds import seconds_of
-
         if value is None:
             return None
         try:
-            seconds = seconds_of(value)
-        except ValueError:
-            seconds = math.nan
-        if not math.isfinite(seconds) or seconds < 0 or (seconds == 0 and not is_zero_allowed):
-            least = "" if is_zero_allowed else ", above 0"
-            said = f"is {value!r}; expected 30s, 5m, 1h30m, or a number of seconds{least}"
-            raise click.BadParameter(said, context, parameter)
-        return seconds
+            return seconds_in(value, is_zero_allowed=is_zero_allowed)
+        except ValueError as error:
+            raise click.BadParameter(str(error), context, parameter) from None
 
     return click.option(*names, metavar="SPAN", callback=read, **more)
 
@@ -90,13 +101,27 @@ def zone_hint(name: str) -> str:
 
 
 def interval(text: str) -> dict[str, Any]:
-    """`--every 10s` as a schedule."""
-    from noonbell.when.interval import from_short
+    """`--every 10`, `10s`, `5m` or `1h30m` as a schedule, in the largest unit that divides it; as it stands where it has one unit."""
+    from noonbell.when.interval import UNITS, from_short
 
     found = from_short(text)
-    if found is None:
-        raise click.BadParameter(f"is {text!r}; expected a number and a unit: 10s, 5m, 2h, 1d", param_hint="--every")
-    return found
+    if found is not None and found["every"] > 0:
+        return found
+    try:
+        seconds = seconds_in(text, is_zero_allowed=False)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--every") from None
+    if seconds != round(seconds):
+        said = f"is {text!r}, and a schedule has whole seconds; expected {SPAN_FORMS}, above 0"
+        raise click.BadParameter(said, param_hint="--every")
+    whole = round(seconds)
+    # A bare number stays in seconds: who wrote 300 reads "every 300 seconds" back.
+    unit = (
+        "second"
+        if text.strip().isdecimal()
+        else max((u for u in UNITS if whole % UNITS[u] == 0), key=UNITS.__getitem__)
+    )
+    return {"type": "interval", "every": whole // UNITS[unit], "unit": unit}
 
 
 def confirm(question: str, *, refused: str) -> None:

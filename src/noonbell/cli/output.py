@@ -172,6 +172,17 @@ def _span(seconds: int) -> str:
     return f"{seconds} s"
 
 
+def exact_span(seconds: float) -> str:
+    """A span that was asked for, without rounding: `2 s`, `1 h 30 m`, `250 ms`."""
+    if seconds != round(seconds):
+        return f"{seconds * 1000:g} ms" if seconds < 1 else f"{seconds:g} s"
+    rest, told = round(seconds), list[str]()
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")):
+        count, rest = divmod(rest, size)
+        told += [f"{count} {unit}"] if count else []
+    return " ".join(told) or "0 s"
+
+
 def duration(milliseconds: float | None) -> str:
     if milliseconds is None:
         return "–"

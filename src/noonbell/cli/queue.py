@@ -8,8 +8,8 @@ from typing import Any, Final
 import click
 
 from noonbell.cli.api import Named, Remote, post_for_each, segment
-from noonbell.cli.options import confirm, quiet_hours, quiet_option, span_option
-from noonbell.cli.output import Cell, ago, duration, output_option, show_list, show_one, talk
+from noonbell.cli.options import confirm, quiet_hours, quiet_option, seconds_in, span_option
+from noonbell.cli.output import Cell, ago, duration, exact_span, output_option, show_list, show_one, talk
 from noonbell.cli.root import NounGroup, did_you_mean
 from noonbell.cli.run import cleaning_options, remove_history
 
@@ -97,15 +97,15 @@ _NONE: Final = "none"
 
 def _rate(text: str) -> dict[str, Any] | None:
     """`100/1m`: at most 100 starts in any minute."""
-    from noonbell.settings.kinds import seconds_of
-
     if text == _NONE:
         return None
     most, _, span = text.partition("/")
+    if not most.isdecimal() or not span:
+        raise click.BadParameter(f"is {text!r}; expected 100/1m, 5/1s, or none", param_hint="--rate")
     try:
-        return {"max": int(most), "per_seconds": seconds_of(span)}
-    except ValueError:
-        raise click.BadParameter(f"is {text!r}; expected 100/1m, 5/1s, or none", param_hint="--rate") from None
+        return {"max": int(most), "per_seconds": seconds_in(span, is_zero_allowed=False)}
+    except ValueError as error:
+        raise click.BadParameter(f"has a span that {error}", param_hint="--rate") from None
 
 
 def _limits(queue: dict[str, Any]) -> str:
@@ -158,6 +158,8 @@ def quiet_command(
     kept = {field: there[field] for field in _KEPT}
     changed = kept | {"quiet": hours} | ({} if spread is None else {"spread_seconds": round(spread)})
     remote.call("PUT", path, changed)
+    if spread:
+        talk(f"held runs start within {exact_span(spread)} afterwards")
     talk(f"{name} has no quiet hours" if is_none else f"{name} has quiet hours")
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -13,12 +15,13 @@ from typing import Any, TypeVar
 import click
 
 from noonbell.cli.api import Remote, segment, task_segment
-from noonbell.cli.options import confirm, span_option
+from noonbell.cli.options import SPAN_FORMS, confirm, seconds_in, span_option
 from noonbell.cli.output import (
     ago,
     coloured,
     cut,
     duration,
+    exact_span,
     explained,
     failure_said,
     fields,
@@ -102,6 +105,7 @@ def trigger_command(
     if payload is not None:
         given["payload"] = payload
     answer = remote.post(f"/tasks/{task_segment(task)}/trigger", given)
+    _say_spans(("starts in", delay), ("is skipped if no worker has claimed it after", expires))
     return _asked_for(remote, answer, timeout if wait else None, output)
 
 
@@ -162,7 +166,15 @@ def call_command(
     }
     remote = Remote.of_environment()
     answer = remote.post("/calls", {name: value for name, value in given.items() if value is not None})
+    _say_spans(("starts in", delay), ("each attempt may take", call_timeout))
     return _asked_for(remote, answer, timeout if wait else None, output)
+
+
+def _say_spans(*told: tuple[str, float | None]) -> None:
+    """On stderr, what was understood of spans of time: `--delay 2` is 2 seconds."""
+    for words, seconds in told:
+        if seconds:
+            talk(f"{words} {exact_span(seconds)}")
 
 
 _NOT_NEW = {
@@ -541,19 +553,16 @@ def _logged(line: dict[str, Any]) -> list[str]:
     return [f"{line['at'][11:23]} {line['level']:<7} {line['message']}"]
 
 
-def moment(text: str) -> str:
-    """`24h` ago, or the time itself, as RFC 3339."""
-    units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-    number, unit = text[:-1], text[-1:]
-    if number.isdecimal() and unit in units:
-        return (to_datetime(SystemClock().now()) - timedelta(**{units[unit]: int(number)})).isoformat(
-            timespec="seconds"
-        )
-    try:
+def moment(text: str, option: str = "--since") -> str:
+    """`24h` ago, or the time itself, as RFC 3339. Eight digits are a date. BadParameter names `option`."""
+    with contextlib.suppress(ValueError):
         found = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(f"is {text!r}; expected 30m, 24h, 7d, or a time", param_hint="--since") from None
-    return (found if found.tzinfo else found.astimezone()).isoformat()
+        return (found if found.tzinfo else found.astimezone()).isoformat()
+    try:
+        ago = timedelta(seconds=seconds_in(text))
+        return (to_datetime(SystemClock().now()) - ago).isoformat(timespec="seconds")
+    except (ValueError, OverflowError):
+        raise click.BadParameter(f"is {text!r}; expected {SPAN_FORMS} ago, or a time", param_hint=option) from None
 
 
 def _lines(run: dict[str, Any]) -> list[str]:
@@ -589,12 +598,29 @@ _REASONS = {
 }
 
 
+def _days(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """`30` as days, as its metavar says; `12h` and `7d` as what they are."""
+    if value is None:
+        return None
+    try:
+        return seconds_in(f"{value}d" if _NUMBER.fullmatch(value) else value) / 86_400
+    except ValueError:
+        said = f"is {value!r}; expected a number of days, or 30m, 12h, 7d"
+        raise click.BadParameter(said, context, parameter) from None
+
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
 def cleaning_options(command: F) -> F:
     for option in (
         click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation."),
         click.option("--keep", type=click.IntRange(0), metavar="N", help="Keep the newest N runs."),
         click.option(
-            "--older-than", type=float, metavar="DAYS", help="Only runs that ended longer ago [30; all, with --keep]."
+            "--older-than",
+            metavar="DAYS",
+            callback=_days,
+            help="Only runs that ended longer ago, in days or as 12h, 7d [30; all, with --keep].",
         ),
     ):
         command = option(command)

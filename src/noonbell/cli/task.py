@@ -17,6 +17,7 @@ from noonbell.cli.output import (
     ProgressBar,
     ago,
     coloured,
+    exact_span,
     explained,
     failure_said,
     fields,
@@ -101,7 +102,7 @@ def get(task: str, output: str) -> None:
 
 _FIELD_OPTIONS = (
     click.option("--cron", metavar="EXPR", help="When: a cron expression."),
-    click.option("--every", metavar="SPAN", help="When: an interval such as 10s, 5m, 2h, 1d."),
+    click.option("--every", metavar="SPAN", help="When: an interval such as 10s, 5m, 1h30m; a bare number is seconds."),
     click.option("--at", metavar="TIME", help="When: once, such as 2026-03-26T12:00:00Z."),
     click.option(
         "--after",
@@ -152,9 +153,18 @@ def create(name: str | None, file: str | None, output: str, **given: Any) -> Non
     task.update(({} if name is None else {"name": name}) | _given({}, **given))
     remote = Remote.of_environment()
     made: Any = _save(remote, "POST", "/tasks", task)
+    _say_spans(given)
     show_one(made, output, lines=lambda made: _made(made, task))
     if job_type := task.get("job_type"):
         _warn_of_no_worker(remote, made["id"], job_type)
+
+
+def _say_spans(given: Mapping[str, Any]) -> None:
+    """On stderr, what was understood of --every and --timeout: `--every 10` is every 10 seconds."""
+    if given["every"] is not None:
+        talk(f"fires {schedule_words(interval(given['every']), 'UTC')}")
+    if given["timeout"] is not None:
+        talk(f"each attempt may take {exact_span(given['timeout'])}")
 
 
 def _save(remote: Remote, method: str, path: str, fields: dict[str, Any]) -> Any:
@@ -205,6 +215,7 @@ def edit(task: str, file: str | None, output: str, **given: Any) -> None:
     else:
         changes = {**(read_file(file) if file else {}), **_given(before, **given)}
     changed = _save(remote, "PATCH", path, changes)
+    _say_spans(given)
     show_one(changed, output, name="version", lines=_changed)
     owner = str(changes.get("managed_by", before["managed_by"]))
     if owner.startswith(("file:", "code:")):
