@@ -22,7 +22,7 @@ from noonbell.cli.options import (
     span_option,
     store_option,
 )
-from noonbell.cli.output import ago, output_option, show_list, talk
+from noonbell.cli.output import ago, exact_span, output_option, show_list, talk
 from noonbell.cli.root import EXIT_FAILED, NounGroup
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from noonbell.sealing import Sealer
     from noonbell.service.access import Access
     from noonbell.service.secrets import Rotated
+    from noonbell.settings import Loaded
     from noonbell.stores.sql.store import SqlStore
 
 AUDIT_ACTOR = "command line"
@@ -129,12 +130,14 @@ def create(
         return secret
 
     loaded = load_settings(files, store__url=store)
+    _check_server(loaded)
     address, is_new = (
         shown_store_address(loaded.settings.store.url),
         missing_file(loaded.settings.store.url) is not None,
     )
     click.echo(_with_access(files, store, work))
-    talk(f"valid for servers on {address}" + (" (newly created: no server has used it yet)" if is_new else ""))
+    until = "" if seconds is None else f" for {exact_span(round(seconds) or seconds)}"
+    talk(f"valid{until} for servers on {address}" + (" (newly created: no server has used it yet)" if is_new else ""))
     if loaded.origins["store.url"] == "default" and (server := os.environ.get("NOONBELL_URL")):
         talk(f"no store was given: if the server at {server} uses another one, give it with --store")
 
@@ -160,8 +163,19 @@ def revoke(name: str, files: tuple[str, ...], store: str | None) -> None:
         await access.revoke(name)
         await access.note(audit_action("revoke_token", f"/tokens/{name}"))
 
+    loaded = load_settings(files, store__url=store)
+    _check_server(loaded)
     _with_access(files, store, work, must_exist=True)
+    say_default_store(loaded)
     talk(f"revoked {name}")
+
+
+def _check_server(loaded: Loaded) -> None:
+    """InvalidState where no store was named and the server works on another one, which would not know of this."""
+    from noonbell.cli.doctor import check_that_server_is_here
+
+    if loaded.origins["store.url"] == "default":
+        asyncio.run(check_that_server_is_here(loaded.settings))
 
 
 def _with_access(
@@ -221,11 +235,18 @@ def rotate(files: tuple[str, ...], store: str | None, heads: list[Head]) -> int:
     1: the secrets are re-encrypted, but the audit log has been altered; keep the old keys until you know why.
     """
     from noonbell import sealing
+    from noonbell.cli.doctor import check_default_store
+    from noonbell.cli.store import missing_file
+    from noonbell.errors import NotFound
     from noonbell.service.audit_log import in_words
     from noonbell.wiring import make_store
 
-    settings = load_settings(files, store__url=store).settings
+    loaded = load_settings(files, store__url=store)
+    settings = loaded.settings
     sealer = sealing.from_file(settings.secrets.key_file)
+    if (missing := missing_file(settings.store.url)) is not None:
+        raise NotFound(f"there is no file {missing}; give the server's store with --store or NOONBELL_STORE__URL")
+    check_default_store(loaded)
 
     async def run() -> tuple[Rotated, LogState]:
         opened = make_store(settings)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from noonbell.cli.options import config_option, load_settings, store_option
+from noonbell.cli.options import config_option, load_settings, say_default_store, store_option
 from noonbell.cli.output import output_option, show_list, talk, terminal_language
 from noonbell.cli.root import EXIT_FAILED
 from noonbell.cli.store import as_it_is, missing_file
@@ -176,6 +176,16 @@ def _on_which_store(server: _Server, installation: str | None) -> Finding:
     return replace(found, mark=CheckStatus.CARE, says=says, fix=_look_there(server))
 
 
+def check_default_store(loaded: Loaded) -> None:
+    """Before a command changes a store that was not named: say on stderr which one it is.
+
+    InvalidState where a server says that it works on another one.
+    """
+    if loaded.origins["store.url"] == "default":
+        asyncio.run(check_that_server_is_here(loaded.settings))
+        say_default_store(loaded)
+
+
 async def check_that_server_is_here(settings: Settings) -> None:
     """InvalidState where a server answers at NOONBELL_URL, or at the default address, and says that it works on another store:
     for who has named none, and would hardly mean a file that happens to be in this folder.
@@ -186,14 +196,21 @@ async def check_that_server_is_here(settings: Settings) -> None:
     server = await asyncio.to_thread(_ask_server)
     if server.installation_id is None:
         return
-    async with as_it_is(settings) as store:
-        here = await store.installation_id()
+    here = await _installation(settings)
     if here != server.installation_id:
         mine = shown_store_address(settings.store.url)
         raise InvalidState(
             f"no store was named, and the server at {server.url} works on {server.store}, not on {mine};"
             " say which one with --store"
         )
+
+
+async def _installation(settings: Settings) -> str | None:
+    """None: there is no store, or nothing of ours in it."""
+    if missing_file(settings.store.url) is not None:
+        return None
+    async with as_it_is(settings) as store:
+        return await store.installation_id() if (await store.look_after_changes()).step else None
 
 
 def _look_there(server: _Server) -> str:

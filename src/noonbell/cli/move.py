@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from noonbell.cli.options import config_option, load_settings, span_option, store_option
+from noonbell.cli.options import config_option, load_settings, say_default_store, span_option, store_option
 from noonbell.cli.output import ProgressBar
 from noonbell.cli.root import EXIT_FAILED
 from noonbell.cli.store import as_it_is, check_up_to_date, missing_file, report_as_text
@@ -255,12 +255,14 @@ def restore_command(file: Path, files: tuple[str, ...], store: str | None, new_i
     """
     from noonbell.errors import InvalidArgument, NotFound
 
-    settings = load_settings(files, store__url=store).settings
+    loaded = load_settings(files, store__url=store)
+    settings = loaded.settings
     if not file.is_file():
         raise NotFound(f"there is no file {file}")
     with file.open("rb") as opened:
         if opened.read(len(_SQLITE)) != _SQLITE:
             raise InvalidArgument.field("FILE", f"{file} is no backup: noonbell backup FILE writes one")
+    say_default_store(loaded)
     return _told(asyncio.run(_restore(settings, file, new_installation=new_installation)))
 
 

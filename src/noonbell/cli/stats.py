@@ -161,8 +161,15 @@ def rebuild_command(files: tuple[str, ...], store: str | None, since: str | None
     While it is running, those days show too few runs. If interrupted, any running server continues it; so does calling
     it again.
     """
-    settings = load_settings(files, store__url=store).settings
-    asyncio.run(_rebuild(settings, _day("--from", since), _day("--to", until)))
+    from noonbell.cli.doctor import check_default_store
+    from noonbell.errors import NotFound
+
+    loaded = load_settings(files, store__url=store)
+    first, end = _day("--from", since), _day("--to", until)
+    if (missing := missing_file(loaded.settings.store.url)) is not None:
+        raise NotFound(f"there is no file {missing}; give the store with --store")
+    check_default_store(loaded)
+    asyncio.run(_rebuild(loaded.settings, first, end))
 
 
 def _day(option: str, text: str | None) -> Instant | None:
@@ -182,12 +189,8 @@ def _day(option: str, text: str | None) -> Instant | None:
 
 async def _rebuild(settings: Settings, since: Instant | None, until: Instant | None) -> None:
     from noonbell.clock import rfc3339
-    from noonbell.errors import NotFound
     from noonbell.wiring import make_store
 
-    missing = missing_file(settings.store.url)
-    if missing is not None:
-        raise NotFound(f"there is no file {missing}; give the store with --store")
     store = make_store(settings)
     await store.open()
     try:

@@ -56,8 +56,15 @@ def migrate_command(
     """Migrate the store's schema to a step, or show its step."""
     if new_installation and (status or to is not None):
         raise click.UsageError("--new-installation cannot be combined with --to or --status")
-    settings = load_settings(files, store__url=store).settings
-    asyncio.run(_show(settings) if status else _go(settings, to, yes=yes, new=new, new_installation=new_installation))
+    from noonbell.cli.doctor import check_default_store
+
+    loaded = load_settings(files, store__url=store)
+    if status:
+        say_default_store(loaded)
+        asyncio.run(_show(loaded.settings))
+        return
+    check_default_store(loaded)
+    asyncio.run(_go(loaded.settings, to, yes=yes, new=new, new_installation=new_installation))
 
 
 async def _show(settings: Settings) -> None:
