@@ -54,7 +54,9 @@ def test_what_would_change_a_store_that_nobody_named_is_refused_where_the_server
 
 @pytest.mark.parametrize("words", [*CHANGES[:3], CHANGES[4], *LOOKS], ids=" ".join)
 def test_a_store_that_nobody_named_is_said(folder: Path, words: tuple[str, ...]):
-    key = env(9) if words[0] == "secrets" else {"NOONBELL_URL": "http://127.0.0.1:9"}  # its first use would sign the log
+    key = (
+        env(9) if words[0] == "secrets" else {"NOONBELL_URL": "http://127.0.0.1:9"}
+    )  # its first use would sign the log
     done = forked.run(*words, cwd=folder, env=key)
     assert done.returncode == 0, done.stderr
     assert f"no store was named: this is sqlite:///{folder}/noonbell.db" in done.stderr.replace("%20", " ")

@@ -129,3 +129,32 @@ def test_tasks_of_the_settings_file_are_there_and_follow_it(nodes, sqlite_url, t
     code, line = refusal(nodes.launch("--store", sqlite_url, "--port", "0", "--config", "bell.yaml"))
     assert code == 2
     assert "tasks[a].schedule.expr" in line or "tasks[a].cron_expr" in line
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+def test_a_port_on_which_nothing_listens(nodes, scheme):
+    with reserved_port() as port:
+        _, line = refusal(nodes.launch("--store", f"{scheme}://127.0.0.1:{port}/bell", "--port", "0"))
+    assert (
+        f"no connection to 127.0.0.1:{port}: connection refused, nothing listens there; is the server running" in line
+    )
+
+
+def _as(url: str, user: str, database: str | None = None) -> str:
+    scheme, _, rest = url.partition("://")
+    host, _, there = rest.rpartition("@")[2].rpartition("/")
+    return f"{scheme}://{user}@{host}/{database or there}"
+
+
+def test_a_user_that_postgresql_does_not_know_is_told_of_with_two_ways_out(nodes, postgres_url):
+    code, line = refusal(nodes.launch("--store", _as(postgres_url, "nb_nobody"), "--port", "0"))
+    assert (code, '"nb_nobody" does not exist' in line) == (8, True)
+    assert "it is the user of store.url, postgresql://USER:PASSWORD@HOST/DATABASE, or the user of the system" in line
+    assert "createuser NAME, then createdb --owner NAME DATABASE" in line
+
+
+def test_a_user_that_mysql_does_not_let_in_is_told_of_with_two_ways_out(nodes, mysql_url):
+    code, line = refusal(nodes.launch("--store", _as(mysql_url, "nb_nobody:hunter2"), "--port", "0"))
+    assert (code, "Access denied for user 'nb_nobody'" in line, "hunter2" in line) == (8, True, False)
+    assert "check user and password in store.url, mysql://USER:PASSWORD@HOST/DATABASE" in line
+    assert "CREATE USER" in line

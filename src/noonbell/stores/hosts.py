@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -53,10 +54,16 @@ class HostState:
         return f"{self.host[0]}:{self.host[1]}"
 
 
+_REFUSED = re.compile(r"\[Errno (?:111|61)\]")
+"""ECONNREFUSED on Linux and macOS, in the texts of the drivers."""
+
+
 def unreachable(hosts: Sequence[Host], said: str) -> str:
     """The server does not answer: which one, and what to look at."""
     where = ", ".join(f"{host}:{port}" for host, port in hosts)
     at = f"no connection to {where}: " if where else ""
+    if _REFUSED.search(said):  # the system's words, which name the address once more
+        said = "connection refused, nothing listens there"
     return f"{at}{said}; is the server running, and is the address right?"
 
 

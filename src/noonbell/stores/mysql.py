@@ -126,6 +126,16 @@ _LOCK_TIMEOUT = 1205
 _AGAIN = frozenset({1213, 1020})
 _DUPLICATE = 1062
 _NO_DATABASE = 1049
+_USER = (
+    "check user and password in store.url, mysql://USER:PASSWORD@HOST/DATABASE (characters such as @ and / as %40 and %2F), or make"
+    " the user first: CREATE USER 'NAME'@'HOST' IDENTIFIED BY '…'"
+)
+_WAYS_IN = {
+    1044: "let this user in: GRANT ALL ON DATABASE.* TO 'NAME'@'HOST', or name another user or database in store.url",
+    1045: _USER,
+    1698: _USER,
+}
+"""By the server's number: what to do about a user whom it does not let in. 1044: not into this database."""
 _NO_TABLE = 1146
 _NO_CONNECTION = 2003
 _OF_THE_CALL = frozenset(
@@ -703,7 +713,10 @@ def _translated(error: Exception) -> Exception:
     if isinstance(error, mysql_errors.DataError | mysql_errors.IntegrityError) or code in _OF_THE_CALL:
         return error
     if code == _NO_DATABASE:
-        return StoreUnavailable(f"MySQL: {_said(error)}; make it first: CREATE DATABASE")
+        way = "name another at the end of store.url, or make it first: CREATE DATABASE NAME"
+        return StoreUnavailable(f"MySQL: {_said(error)}; {way}")
+    if code in _WAYS_IN:
+        return StoreUnavailable(f"MySQL: {_said(error)}; {_WAYS_IN[code]}")
     if isinstance(error, OSError | mysql_errors.MySQLError):
         return change_capture.refusal(error) or StoreUnavailable(f"MySQL: {_said(error)}")
     return error

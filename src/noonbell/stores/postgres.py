@@ -774,6 +774,24 @@ _POOLER = (
 """What a pooler in the way causes: it knows no setting of a session, or gives the session to others."""
 
 
+_ADDRESS = "postgresql://USER:PASSWORD@HOST/DATABASE"
+
+
+def _way_in(error: asyncpg.PostgresError) -> str:
+    """What to do about a user whom the server does not let in."""
+    if isinstance(error, asyncpg.InvalidPasswordError):
+        return (
+            f"check user and password in store.url, {_ADDRESS} (characters such as @ and / as %40 and %2F), or give the user this"
+            " password: ALTER ROLE NAME PASSWORD '…'"
+        )
+    if "pg_hba.conf" in str(error):
+        return "name another user in store.url, or let this one in from here by a line in the server's pg_hba.conf"
+    return (
+        f"it is the user of store.url, {_ADDRESS}, or the user of the system where that has none: name another, or make it first:"
+        " createuser NAME, then createdb --owner NAME DATABASE"
+    )
+
+
 def _translated(error: BaseException) -> Exception:
     if isinstance(error, _POOLER):
         return StoreUnavailable(
@@ -781,7 +799,10 @@ def _translated(error: BaseException) -> Exception:
             " or name the server itself in store.url"
         )
     if isinstance(error, asyncpg.InvalidCatalogNameError):
-        return StoreUnavailable(f"PostgreSQL: {error}; make it first: createdb, or CREATE DATABASE")
+        way = "name another at the end of store.url, or make it first: createdb NAME, or CREATE DATABASE NAME"
+        return StoreUnavailable(f"PostgreSQL: {error}; {way}")
+    if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
+        return StoreUnavailable(f"PostgreSQL: {error}; {_way_in(error)}")
     if isinstance(error, asyncpg.LockNotAvailableError):
         return LockTimeout(f"PostgreSQL: {error}")
     if isinstance(error, _AGAIN):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 
+import asyncpg
 import pytest
 
 from noonbell.errors import StoreUnavailable
+from noonbell.stores import hosts, mysql, postgres
 from noonbell.stores.hosts import HostFinder, HostState, choose
 
 A, B, C = ("a", 1), ("b", 2), ("c", 3)
@@ -80,3 +82,54 @@ async def test_an_error_of_a_host_is_what_it_is_refused_for():
 
     with pytest.raises(StoreUnavailable, match=r"a:1 \(a is away\), b:2 \(b is away\)"):
         await HostFinder([A, B], look).find(None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "way"),
+    [
+        ("InvalidPasswordError", 'password authentication failed for user "ann"', "ALTER ROLE NAME PASSWORD"),
+        ("InvalidAuthorizationSpecificationError", 'role "ann" does not exist', "createuser NAME"),
+        (
+            "InvalidAuthorizationSpecificationError",
+            'no pg_hba.conf entry for host "10.0.0.1", user "ann"',
+            "by a line in the server's pg_hba.conf",
+        ),
+        ("InvalidCatalogNameError", 'database "bell" does not exist', "createdb NAME"),
+    ],
+)
+def test_whom_postgresql_does_not_let_in_learns_what_to_do(kind, said, way):
+    found = postgres._translated(getattr(asyncpg, kind)(said))
+    assert isinstance(found, StoreUnavailable)
+    assert found.message.startswith(f"PostgreSQL: {said}; ")
+    assert way in found.message
+    assert "store.url" in found.message
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "way"),
+    [
+        (1044, "Access denied for user 'ann'@'%' to database 'bell'", "GRANT ALL ON DATABASE.* TO"),
+        (
+            1045,
+            "Access denied for user 'ann'@'localhost' (using password: YES)",
+            "check user and password in store.url",
+        ),
+        (1698, "Access denied for user 'ann'@'localhost'", "CREATE USER"),
+        (1049, "Unknown database 'bell'", "make it first: CREATE DATABASE NAME"),
+    ],
+)
+def test_whom_mysql_does_not_let_in_learns_what_to_do(code, said, way):
+    found = mysql._translated(mysql.mysql_errors.OperationalError(code, said))
+    assert isinstance(found, StoreUnavailable)
+    assert found.message.startswith(f"MySQL: {said} ({code}); ")
+    assert way in found.message
+
+
+def test_a_refused_connection_is_said_in_words_and_with_the_address_once():
+    said = "[Errno 111] Connect call failed ('127.0.0.1', 5432)"
+    told = hosts.unreachable([("127.0.0.1", 5432)], said)
+    assert told == (
+        "no connection to 127.0.0.1:5432: connection refused, nothing listens there;"
+        " is the server running, and is the address right?"
+    )
+    assert "Name or service not known" in hosts.unreachable([("x", 1)], "[Errno -2] Name or service not known")
