@@ -194,6 +194,7 @@ def test_a_new_task_whose_job_type_no_worker_knows_says_so(noonbell):
     made = noonbell("task", "create", "mail", "--every", "1h", "--job", "send_mial")
     assert (made.code, made.out.splitlines()[0]) == (0, "created mail, id 1; the next slots:")
     assert made.err.splitlines() == [
+        "fires every hour",
         "no connected worker of queue default supports job type send_mial: its runs wait for one",
         "  start one: noonbell worker --app MODULE:APP --queues default --store URL, the same as the server's",
     ]
@@ -503,6 +504,26 @@ def test_a_header_that_is_added_leaves_the_others_as_they_are(noonbell, target):
     assert lower(target.at("/ok")[0].headers)["x-team"] == "billing"
 
 
+def test_a_task_is_shown_by_what_differs_from_the_defaults_and_agrees_with_the_list(noonbell, target):
+    noonbell("task", "create", "t", "--cron", "*/5 * * * *", "--tz", "Europe/Berlin", "--url", target.url("/ok"))
+    noonbell("task", "edit", "t", "--timeout", "45")
+    (_, listed) = noonbell("task", "list").out.splitlines()
+    shown = noonbell("task", "get", "t")
+    head, own, state = (part.splitlines() for part in shown.out.split("\n\n"))
+    assert head[:2] == ["t  ENABLED", "schedule   */5 * * * * Europe/Berlin"]
+    assert "*/5 * * * * Europe/Berlin" in listed
+    assert [line.split()[0] for line in own] == ["target_url", "timeout_seconds"]
+    assert [line.split()[0] for line in state] == ["id", "version", "managed_by", "created_at", "updated_at"]
+    assert shown.err == "the other fields have their defaults: noonbell task get t --all\n"
+    whole = noonbell("task", "get", "t", "--all")
+    assert (whole.err, whole.out.splitlines()[1]) == ("", head[1])
+    assert "misfire_policy" in whole.out
+    assert "0 */5" not in whole.out + shown.out, "the seconds that nobody wrote"
+    complete = noonbell("task", "get", "t", "-o", "json").json
+    assert (complete["cron_expr"], complete["misfire_policy"]) == ("0 */5 * * * *", "FIRE_NOW")
+    assert noonbell("task", "get", "t", "-o", "json").err == ""
+
+
 def test_the_data_of_a_job_that_is_edited_is_its_payload(noonbell):
     noonbell("task", "create", "mail", "--job", "send", "--data", '{"to": "Ada"}')
     assert noonbell("task", "edit", "mail", "--data", '{"to": "Grace"}').code == 0
@@ -682,6 +703,10 @@ def test_what_is_wrong_with_calendars_of_a_file_names_each(noonbell, tmp_path):
     named = noonbell("calendar", "diff", str(file)).out
     assert named.startswith("calendar e:\n    0 slots move")
     assert "calendar f:\n    0 slots move" in named
+    assert named.count("0 tasks use it; the calendar is new\n") == 2
+    assert noonbell("apply", str(file)).err.count("; the calendar is new\n") == 2
+    file.write_text("calendars: [{name: e, closed: ['2026-12-24']}]\ntasks: []\n")
+    assert "0 slots move; 0 tasks use it\n" in noonbell("apply", str(file)).err
 
 
 def test_the_payload_is_also_called_payload(noonbell, target):

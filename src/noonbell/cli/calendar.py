@@ -133,7 +133,11 @@ def moves_of(found: dict[str, Any]) -> Iterator[str]:
         late = " (late: due at once)" if move["is_late"] else ""
         yield f"{move['task_name']}: slot {move['slot']}: {before} → {after}{late}"
     more = ", and others" if found["more"] else ""
-    yield f"{counted(len(found['moves']), 'slot moves', 'slots move')}{more}; {counted(found['tasks'], 'task uses', 'tasks use')} it"
+    new = "; the calendar is new" if found.get("is_new") else ""
+    yield (
+        f"{counted(len(found['moves']), 'slot moves', 'slots move')}{more};"
+        f" {counted(found['tasks'], 'task uses', 'tasks use')} it{new}"
+    )
 
 
 @calendar_command.command("refresh")

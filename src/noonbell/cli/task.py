@@ -93,11 +93,14 @@ task_command.add_command(
 
 @task_command.command("get")
 @click.argument("task", shell_complete=complete)
+@click.option("--all", "everything", is_flag=True, help="Also the fields that have their defaults.")
 @output_option
-def get(task: str, output: str) -> None:
-    """Show one task, by its name or ID."""
+def get(task: str, everything: bool, output: str) -> None:
+    """Show one task, by its name or ID: its state, and the fields that differ from their defaults. JSON has all of them."""
     found = Remote.of_environment().get(f"/tasks/{task_segment(task)}")
-    show_one(found, output, lines=_lines)
+    show_one(found, output, lines=_all_lines if everything else _lines)
+    if output == "table" and not everything:
+        talk(f"the other fields have their defaults: noonbell task get {shlex.quote(task)} --all")
 
 
 _FIELD_OPTIONS = (
@@ -621,10 +624,39 @@ def schedule_words(schedule: dict[str, Any] | None, zone: str) -> str:
     return str(text) if zone == "UTC" else f"{text} {zone}"
 
 
+_STATE: Final = ("id", "version", "managed_by", "created_by", "created_at", "updated_at", "active_runs", "queued_runs")
+"""What is shown of a task besides its fields and its last run."""
+_WHEN: Final = ("cron_expr", "cron_dialect", "schedule", "timezone")
+"""Said in words, as the list does."""
+
+
 def _lines(task: dict[str, Any]) -> list[str]:
+    """Its state, what differs from the defaults, and what the server keeps of it."""
+    from noonbell.service.task_files import written
+
+    own = written(task)
+    kept = {name: value for name, value in own.items() if name not in ("name", "status", "managed_by", *_WHEN)}
+    state = {name: task[name] for name in _STATE if task[name] != 0}
+    return [*_head(task), *fields(kept), *([""] if kept else []), *fields(state)]
+
+
+def _all_lines(task: dict[str, Any]) -> list[str]:
+    return [*_head(task), *fields({name: value for name, value in task.items() if name not in _TOLD})]
+
+
+_TOLD: Final = ("name", "status", "pause", "cron_expr", "cron_dialect", "schedule", "next_fire_at", "last_run_at")
+
+
+def _head(task: dict[str, Any]) -> list[str]:
     pause = "" if task.get("pause") is None else _said(task["pause"])
-    head = [f"{task['name']}  {coloured(task['status'])}{pause}", f"next fire  {next_fire(task['next_fire_at'])}", ""]
-    return head + fields({name: value for name, value in task.items() if name not in ("name", "status")})
+    last = f"{coloured(task['last_run_status'])}  {ago(task['last_run_at'])}" if task["last_run_status"] else "–"
+    return [
+        f"{task['name']}  {coloured(task['status'])}{pause}",
+        f"schedule   {when_words(task)}",
+        f"next fire  {next_fire(task['next_fire_at'])}",
+        f"last run   {last}",
+        "",
+    ]
 
 
 def _made(made: dict[str, Any], task: Mapping[str, Any]) -> list[str]:

@@ -128,6 +128,7 @@ class SlotMove(msgspec.Struct, frozen=True, kw_only=True):
 
 class CalendarPreview(msgspec.Struct, frozen=True, kw_only=True):
     changes: Annotated[bool, meta("False: the calendar already has this content.", examples=[True])]
+    is_new: Annotated[bool, meta("There is no calendar of this name yet.", examples=[False])]
     tasks: Annotated[int, meta("Tasks that use it.", examples=[3])]
     moves: Annotated[list[SlotMove], meta("Slots that move, by task and time.")]
     more: Annotated[bool, meta("There are more.", examples=[False])]
@@ -230,7 +231,9 @@ class Calendars:
                 moves, more = moves[:MOST_MOVES], True
                 break
             await asyncio.sleep(0)  # others have their turn
-        return CalendarPreview(changes=has_changes, tasks=len(users), moves=moves, more=more, until=until)
+        return CalendarPreview(
+            changes=has_changes, is_new=before is None, tasks=len(users), moves=moves, more=more, until=until
+        )
 
     async def days(self, name: str, asked: DaysAsked) -> CalendarDays:
         found = await self.get(name)
