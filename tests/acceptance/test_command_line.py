@@ -58,10 +58,10 @@ def test_from_nothing_to_a_green_run(noonbell, target):
 
 
 def test_spans_of_time_are_said_back_as_they_were_understood(noonbell, target):
-    made = noonbell("task", "create", "often", "--every", "300", "--timeout", "1m30s", "--url", target.url("/ok"))
+    made = noonbell("task", "create", "often", "--every", "300", "--timeout", "90", "--url", target.url("/ok"))
     assert made.err.splitlines() == ["fires every 300 seconds", "each attempt may take 1 m 30 s"]
-    assert noonbell("task", "edit", "often", "--every", "1h30m").err == "fires every 90 minutes\n"
-    later = noonbell("trigger", "often", "--delay", "2", "--expires", "1h")
+    assert noonbell("task", "edit", "often", "--every", "1h30m").err == ""
+    later = noonbell("trigger", "often", "--delay", "2", "--expires", "3600")
     assert later.err.splitlines() == ["starts in 2 s", "is skipped if no worker has claimed it after 1 h"]
     assert noonbell("call", target.url("/ok"), "--delay", "90").err == "starts in 1 m 30 s\n"
     assert noonbell("trigger", "often").err == ""
@@ -194,7 +194,6 @@ def test_a_new_task_whose_job_type_no_worker_knows_says_so(noonbell):
     made = noonbell("task", "create", "mail", "--every", "1h", "--job", "send_mial")
     assert (made.code, made.out.splitlines()[0]) == (0, "created mail, id 1; the next slots:")
     assert made.err.splitlines() == [
-        "fires every hour",
         "no connected worker of queue default supports job type send_mial: its runs wait for one",
         "  start one: noonbell worker --app MODULE:APP --queues default --store URL, the same as the server's",
     ]
@@ -533,10 +532,12 @@ def test_the_data_of_a_job_that_is_edited_is_its_payload(noonbell):
 def test_a_task_is_paused_with_a_reason_and_an_end_and_resumed_by_the_server(noonbell, server, target):
     noonbell("task", "create", "t", "--cron", "0 2 * * *", "--url", target.url("/ok"))
     told = noonbell("task", "pause", "t", "--reason", "the vendor is down", "--for", "2h").out
-    assert re.fullmatch(r"t  DISABLED  until \S+Z: the vendor is down\n", told), told
+    moment = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d"
+    assert re.fullmatch(rf"t  DISABLED  until {moment}: the vendor is down\n", told), told
     assert noonbell("task", "get", "t").out.splitlines()[0] == told.strip()
     end = (datetime.now(UTC) + timedelta(days=2)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    assert noonbell("task", "disable", "t", "--until", end).out == f"t  DISABLED  until {end}\n"
+    said = datetime.fromisoformat(end).astimezone().isoformat(" ")
+    assert noonbell("task", "disable", "t", "--until", end).out == f"t  DISABLED  until {said}\n"
     both = noonbell("task", "pause", "t", "--until", end, "--for", "1h")
     assert (both.code, "use only one" in both.err) == (2, True), both.err
     past = noonbell("task", "pause", "t", "--until", "2020-01-01T00:00:00Z")
@@ -596,8 +597,8 @@ def test_the_depth_of_a_queue_is_printed_with_a_dash_where_nothing_was_counted(n
     until(is_counted, "a sample")
     told = noonbell("queue", "depth", "http").out.splitlines()
     assert told[0].split() == ["FROM", "WAITING", "MOST", "LONGEST", "WAIT", "SAMPLES"]
-    assert told[1].split()[1:] == ["–", "–", "–", "0"]
-    assert any(line.split()[1:3] == ["0", "0"] for line in told[1:])
+    assert told[1].split()[2:] == ["–", "–", "–", "0"]
+    assert any(line.split()[2:4] == ["0", "0"] for line in told[1:])
 
 
 def test_figures_of_a_queue_and_of_its_worker_are_printed_hour_by_hour(noonbell, target):
@@ -607,7 +608,7 @@ def test_figures_of_a_queue_and_of_its_worker_are_printed_hour_by_hour(noonbell,
     assert told["total"]["runs"] == 1
     lines = noonbell("stats", "queue", "http").out.splitlines()
     assert lines[0].split() == ["FROM", "ENDED", "FAILED", "QUEUE", "TIME", "DURATION"]
-    assert any(line.split()[1:3] == ["1", "0"] for line in lines[1:])
+    assert any(line.split()[2:4] == ["1", "0"] for line in lines[1:])
     worker = noonbell("run", "list", "-o", "json").json[0]["worker_id"]
     told = noonbell("stats", "worker", worker, "-o", "json").json
     assert (told["worker_id"], told["total"]["runs"]) == (worker, 1)
@@ -618,6 +619,31 @@ def test_figures_of_a_queue_and_of_its_worker_are_printed_hour_by_hour(noonbell,
 def test_a_queue_that_nothing_is_on_is_noted_with_what_is_near(noonbell):
     assert "'htp'; did you mean 'http'?" in noonbell("queue", "pause", "htp").err
     assert noonbell("queue", "pause", "http").err == "paused http\n"
+    assert "'htp'; did you mean 'http'?" in noonbell("queue", "drain", "htp", "-y").err
+
+
+def test_a_slip_in_the_name_of_a_queue_changes_none(noonbell, server):
+    for words in (("pause", "http", "htpt"), ("limit", "htpt", "--concurrency", "1"), ("quiet", "htpt", "--none")):
+        refused = noonbell("queue", *words)
+        assert (refused.code, refused.out) == (3, "")
+        assert "there is no queue 'htpt'; did you mean 'http'? To set it before it is used, add --new" in refused.err
+    queues = {each["name"]: each["paused"] for each in server.ask("GET", "/queues")["items"]}
+    assert ("htpt" in queues, queues["http"]) == (False, False)
+    assert noonbell("queue", "pause", "htpt", "--new").err == "paused htpt\n"
+    assert "htpt" in noonbell("queue", "list", "-o", "name").out.split()
+    assert noonbell("queue", "resume", "htpt").err == "resumed htpt\n"
+    assert "htpt" not in noonbell("queue", "list", "-o", "name").out.split()
+    far = noonbell("queue", "pause", "letters")
+    assert (far.code, far.err.splitlines()[-1]) == (0, "paused letters")
+
+
+def test_a_queue_is_paused_with_a_reason_that_the_list_shows(noonbell, server):
+    assert (
+        noonbell("queue", "pause", "http", "--reason", "the vendor is down").err == "paused http: the vendor is down\n"
+    )
+    assert re.search(r"^http +paused: the vendor is down ", noonbell("queue", "list").out, re.MULTILINE)
+    assert noonbell("queue", "pause", "http").code == 0
+    assert server.ask("GET", "/queues/http")["pause"]["reason"] == "the vendor is down"
 
 
 def test_a_calendar_that_is_not_there_is_answered_with_what_is_near(noonbell):

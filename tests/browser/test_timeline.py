@@ -144,7 +144,7 @@ async def test_without_scripts_every_view_is_there(node, target, open_page):
     for view, there in (
         ("Week", ".lane .planned"),
         ("Load", ".lane.tall rect"),
-        ("Calendar", ".month"),
+        ("Month", ".month"),
         ("Day", ".lane"),
     ):
         await page.get_by_role("navigation", name="Views").get_by_role("link", name=view).click()

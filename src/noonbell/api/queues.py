@@ -16,6 +16,7 @@ from noonbell.service import Services
 from noonbell.service import scope as request_scope
 from noonbell.service.cleaning import Cleaned, CleanWrite
 from noonbell.service.filters import read_run_query, run_query
+from noonbell.service.pauses import QueuePauseWrite
 from noonbell.service.queues import AllQueues, DeadRunFilter, DeadRuns, RedriveWrite, ShownQueue
 from noonbell.service.runs import RunPage, RunsCanceled, RunsRetried, shown
 from noonbell.service.scope import ScopeRule
@@ -48,12 +49,14 @@ class QueueCalls:
 
     @call(
         "POST", "/queues/{name}/pause", "pause_queue", "Pause a queue", Role.OPERATOR, scope=ScopeRule.QUEUE,
-        answer=ShownQueue,
+        body=QueuePauseWrite, answer=ShownQueue,
     )  # fmt: skip
-    async def pause(self, request: Request, name: str, by: str | None) -> object:
-        """Attempts that are running continue."""
-        await read_object(request)
-        return await self._queues.pause(name, by=by)
+    async def pause(self, request: Request, name: str, given: Given, by: str | None) -> object:
+        """Attempts that are running continue. If the queue is already paused, a given reason replaces the one before."""
+        paused = await self._queues.pause(name, given, by=by)
+        if given.get("reason"):
+            params.add_to_audit(request, reason=paused["pause"]["reason"])
+        return paused
 
     @call(
         "POST",

@@ -8,8 +8,10 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 
+from noonbell.api import params
 from noonbell.api.endpoint import Given, call
 from noonbell.api.responses import json_response, text_response
 from noonbell.errors import StoreUnavailable
@@ -129,12 +131,15 @@ class PauseCalls:
         "POST", "/pause", "pause_all", "Pause everything, on all nodes", Role.OPERATOR,
         body=PauseWrite, answer=PauseChanged,
     )  # fmt: skip
-    async def pause(self, given: Given, by: str | None) -> object:
+    async def pause(self, request: Request, given: Given, by: str | None) -> object:
         """No attempt starts later than two seconds after the response. Planning stops; published runs are accepted
         and wait; running attempts continue, and callbacks are accepted. If everything is already paused, nothing
         changes.
         """
-        return plain(await self._pauses.pause(given, by=by))
+        paused = await self._pauses.pause(given, by=by)
+        if given.get("reason"):
+            params.add_to_audit(request, reason=given["reason"])
+        return plain(paused)
 
     @call("POST", "/resume", "resume_all", "Resume everything", Role.OPERATOR, answer=PauseChanged)
     async def resume(self, by: str | None) -> object:

@@ -264,12 +264,16 @@ class TaskCalls:
 
     @call("PATCH POST", "/tasks/{id}/disable", "disable_task", "Disable a task", Role.OPERATOR, **_PAUSED)
     @call("POST", "/tasks/{id}/pause", "pause_task", "Same as disable", Role.OPERATOR, **_PAUSED)
-    async def disable(self, ref: TaskRef, given: Given, by: str | None, version: int | None) -> object:
+    async def disable(
+        self, request: Request, ref: TaskRef, given: Given, by: str | None, version: int | None
+    ) -> object:
         """The task has no more slots until it is enabled, or until the given end; running runs finish. If the task
         is already disabled, this replaces its reason and its end.
         """
         task = await self._tasks.disable(ref, given, by=by, expect_version=version)
         said = {} if task.pause is None else {"pause": plain(task.pause)}
+        if task.pause is not None:
+            params.add_to_audit(request, reason=task.pause.reason, until=said["pause"]["until"])
         return {"status": task.status, **said}
 
     @call(

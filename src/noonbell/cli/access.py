@@ -22,7 +22,7 @@ from noonbell.cli.options import (
     span_option,
     store_option,
 )
-from noonbell.cli.output import ago, exact_span, output_option, show_list, talk
+from noonbell.cli.output import ago, exact_span, moment_text, output_option, show_list, talk
 from noonbell.cli.root import EXIT_FAILED, NounGroup
 
 if TYPE_CHECKING:
@@ -63,7 +63,11 @@ COLUMNS = {
     "created": lambda token: ago(token["created_at"]),
     "last used": lambda token: ago(token["used_at"]),
     "state": lambda token: (
-        "revoked" if token["revoked_at"] else f"until {token['expires_at']}" if token["expires_at"] else "good"
+        "revoked"
+        if token["revoked_at"]
+        else f"until {moment_text(token['expires_at'])}"
+        if token["expires_at"]
+        else "good"
     ),
 }
 

@@ -8,7 +8,7 @@ import click
 
 from noonbell.cli.api import Remote, segment
 from noonbell.cli.options import span_option
-from noonbell.cli.output import ago, failure_said, output_option, show_list, talk, terminal_language
+from noonbell.cli.output import ago, failure_said, moment_text, output_option, show_list, talk, terminal_language
 from noonbell.cli.root import EXIT_FAILED, NounGroup
 from noonbell.cli.subscription import read_labels
 from noonbell.clock import SECOND, Instant, SystemClock, rfc3339
@@ -16,7 +16,7 @@ from noonbell.clock import SECOND, Instant, SystemClock, rfc3339
 
 def _state(alert: dict[str, Any]) -> str:
     if alert["muted_until"]:
-        return f"muted until {alert['muted_until']}"
+        return f"muted until {moment_text(alert['muted_until'])}"
     if alert["acknowledged_at"]:
         return f"acknowledged by {alert['acknowledged_by'] or 'a user'}"
     return "open"
@@ -47,7 +47,7 @@ MUTE_COLUMNS = {
     "rule": lambda mute: mute["rule"] or "every rule",
     "tasks": lambda mute: ", ".join(mute["tasks"]) or "all",
     "labels": lambda mute: ", ".join(f"{name}={value}" for name, value in mute["labels"].items()),
-    "until": lambda mute: mute["until"],
+    "until": lambda mute: ago(mute["until"]),
     "by": lambda mute: mute["by"] or "",
     "reason": lambda mute: mute["reason"],
 }
@@ -124,7 +124,7 @@ def mute(seconds: float, rule: str | None, tasks: tuple[str, ...], labels: tuple
         "until": rfc3339(until),
     }
     made = Remote.of_environment().post("/alerts/mutes", given)
-    click.echo(f"{made['id']} until {made['until']}")
+    click.echo(f"{made['id']} until {moment_text(made['until'])}")
 
 
 @alert_command.command("unmute")

@@ -10,7 +10,7 @@ import click
 
 from noonbell.cli.api import Remote, segment
 from noonbell.cli.options import confirm, text_of
-from noonbell.cli.output import ago, output_option, show_list, show_one, talk
+from noonbell.cli.output import ago, moment_text, output_option, show_list, show_one, talk
 from noonbell.cli.root import EXIT_FAILED, NounGroup
 from noonbell.errors import InvalidArgument, NotFound
 from noonbell.fields import counted
@@ -129,9 +129,9 @@ def moves_of(found: dict[str, Any]) -> Iterator[str]:
         yield "unchanged"
         return
     for move in found["moves"]:
-        before, after = (move[side] or "skipped" for side in ("before", "after"))
+        before, after = (moment_text(move[side]) if move[side] else "skipped" for side in ("before", "after"))
         late = " (late: due at once)" if move["is_late"] else ""
-        yield f"{move['task_name']}: slot {move['slot']}: {before} → {after}{late}"
+        yield f"{move['task_name']}: slot {moment_text(move['slot'])}: {before} → {after}{late}"
     more = ", and others" if found["more"] else ""
     new = "; the calendar is new" if found.get("is_new") else ""
     yield (

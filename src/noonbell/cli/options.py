@@ -62,6 +62,25 @@ def seconds_in(text: str, *, is_zero_allowed: bool = True) -> float:
     return seconds
 
 
+_BARE: Final = "noonbell.bare_spans"
+"""In the context of a command: the seconds of each option that got a bare number."""
+
+
+def is_bare(text: str) -> bool:
+    """Whether a span has no unit."""
+    return not text.strip()[-1:].isalpha()
+
+
+def say_bare_spans(**meant: str) -> None:
+    """On stderr, what was understood of options that got a bare number: `starts in 2 s`. `meant`: by option, the words before it."""
+    from noonbell.cli.output import exact_span, talk
+
+    given = click.get_current_context().meta.get(_BARE, {})
+    for option, words in meant.items():
+        if option in given:
+            talk(f"{words} {exact_span(given[option])}")
+
+
 def span_option(*names: str, is_zero_allowed: bool = True, **more: Any) -> Callable[[F], F]:
     """An option that is a number of seconds, given as `30`, `30s`, `5m` or `1h30m`."""
 
@@ -69,9 +88,12 @@ def span_option(*names: str, is_zero_allowed: bool = True, **more: Any) -> Calla
         if value is None:
             return None
         try:
-            return seconds_in(value, is_zero_allowed=is_zero_allowed)
+            seconds = seconds_in(value, is_zero_allowed=is_zero_allowed)
         except ValueError as error:
             raise click.BadParameter(str(error), context, parameter) from None
+        if is_bare(value):
+            context.meta.setdefault(_BARE, {})[parameter.name] = seconds
+        return seconds
 
     return click.option(*names, metavar="SPAN", callback=read, **more)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -88,7 +89,18 @@ def fields(value: Mapping[str, Any]) -> list[str]:
     """A line for each field that says something."""
     said = {key: value[key] for key in value if value[key] not in (None, "", {}, [])}
     wide = max(map(len, said), default=0)
-    return [f"{key:<{wide}}  {_plain(each)}" for key, each in said.items()]
+    return [f"{key:<{wide}}  {_value(key, each)}" for key, each in said.items()]
+
+
+_MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_MOMENTS: Final = ("_at", "_time", "at", "since", "until", "slot")
+"""How the names of fields end that are moments."""
+
+
+def _value(key: str, value: Any) -> str:
+    if isinstance(value, str) and key.endswith(_MOMENTS) and _MOMENT.fullmatch(value):
+        return ago(value)
+    return _plain(value)
 
 
 def explained(answer: Mapping[str, Any]) -> list[str]:
@@ -150,9 +162,17 @@ def ago(moment: str | None, now: datetime | None = None, *, past: str = "{} ago"
     then = datetime.fromisoformat(moment)
     seconds = int(((now or to_datetime(SystemClock().now())) - then).total_seconds())
     near = "now" if seconds == 0 else past.format(_span(seconds)) if seconds > 0 else f"in {_span(-seconds)}"
-    zone = os.environ.get("NOONBELL_TZ")
+    return f"{near} ({moment_text(moment)})"
+
+
+def moment_text(moment: str) -> str:
+    """`2026-11-15 18:00:00+00:00`, on the clock of NOONBELL_TZ or of the machine: how every sentence and table writes a moment.
+
+    A column or a line that is a moment alone says before it how far away that is: `ago`. Programs get RFC 3339.
+    """
+    zone, then = os.environ.get("NOONBELL_TZ"), datetime.fromisoformat(moment)
     local = then.astimezone(ZoneInfo(zone)) if zone else then.astimezone()
-    return f"{near} ({local:%Y-%m-%d %H:%M:%S %z})"
+    return local.replace(microsecond=0).isoformat(" ")
 
 
 def next_fire(moment: str | None, now: datetime | None = None) -> str:

@@ -8,14 +8,25 @@ from typing import Any, Final
 import click
 
 from noonbell.cli.api import Named, Remote, post_for_each, segment
-from noonbell.cli.options import confirm, quiet_hours, quiet_option, seconds_in, span_option
-from noonbell.cli.output import Cell, ago, duration, exact_span, output_option, show_list, show_one, talk
+from noonbell.cli.options import confirm, quiet_hours, quiet_option, say_bare_spans, seconds_in, span_option
+from noonbell.cli.output import (
+    Cell,
+    ago,
+    cut,
+    duration,
+    moment_text,
+    output_option,
+    show_list,
+    show_one,
+    talk,
+)
 from noonbell.cli.root import NounGroup, did_you_mean
 from noonbell.cli.run import cleaning_options, remove_history
+from noonbell.errors import NotFound
 
 COLUMNS = {
     "name": lambda queue: queue["name"],
-    "state": lambda queue: "paused" if queue["paused"] else "open",
+    "state": lambda queue: _paused(queue) if queue["paused"] else "open",
     "waiting": lambda queue: str(queue["waiting"]),
     "held": lambda queue: str(queue["held"]),
     "delayed": lambda queue: str(queue["delayed"]),
@@ -25,6 +36,14 @@ COLUMNS = {
         f"{one['job_type'] or 'HTTP'} ({one['count']}{'+' if one.get('is_least') else ''})" for one in queue["unserved"]
     ),
 }
+
+
+def _paused(queue: Mapping[str, Any]) -> str:
+    """`paused by ann: the vendor mends its API`"""
+    pause = queue.get("pause") or {}
+    who = f" by {pause['by']}" if pause.get("by") else ""
+    why = f": {cut(pause['reason'], 60)}" if pause.get("reason") else ""
+    return f"paused{who}{why}"
 
 
 @click.group("queue", cls=NounGroup)
@@ -68,7 +87,7 @@ def _or_dash(field: str) -> Cell:
 
 
 _DEPTHS: Final[Mapping[str, Cell]] = {
-    "from": lambda step: str(step["at"]),
+    "from": lambda step: moment_text(step["at"]),
     "waiting": _or_dash("waiting"),
     "most": _or_dash("most_waiting"),
     "longest wait": lambda step: duration(step["longest_wait_ms"]) if step["most_waiting"] else "–",
@@ -77,16 +96,43 @@ _DEPTHS: Final[Mapping[str, Cell]] = {
 
 
 def _note_if_unknown(remote: Remote, name: str) -> None:
-    """Any name is that of a queue, so a slip of the pen is no error."""
+    """For what changes nothing where there is no such queue."""
     names = [queue["name"] for queue in remote.get("/queues")["items"]]
     if name not in names:
         talk(f"note: there are no runs and no workers on queue {name!r}{did_you_mean(name, names)}")
 
 
-_QUEUES = Named("names", lambda name: f"/queues/{segment(name)}", check=_note_if_unknown)
-post_for_each(
-    queue_command, "pause", "Pause queues: none of their runs starts.", _QUEUES, lambda name, _: talk(f"paused {name}")
+def _check_known(remote: Remote, name: str, *, is_new: bool) -> None:
+    """A queue may be set before it is used. NotFound where an unknown name is near a known one: it is rather a slip."""
+    names = [] if is_new else [queue["name"] for queue in remote.get("/queues")["items"]]
+    if is_new or name in names:
+        return
+    near = did_you_mean(name, names)
+    if near:
+        raise NotFound(f"there is no queue {name!r}{near} To set it before it is used, add --new")
+    talk(f"note: there are no runs and no workers on queue {name!r}")
+
+
+_new_option = click.option(
+    "--new", "is_new", is_flag=True, help="The name is meant, though no run or worker has used it."
 )
+_QUEUES = Named("names", lambda name: f"/queues/{segment(name)}", check=_note_if_unknown)
+
+
+@queue_command.command("pause")
+@click.argument("names", nargs=-1, required=True)
+@click.option("--reason", default="", help="The reason, shown with the queue.")
+@_new_option
+def pause_queues(names: tuple[str, ...], reason: str, is_new: bool) -> None:
+    """Pause queues: none of their runs starts. If a queue is already paused, a reason replaces the one before."""
+    remote = Remote.of_environment()
+    for name in names:
+        _check_known(remote, name, is_new=is_new)
+    for name in names:
+        remote.post(f"{_QUEUES.address(name)}/pause", {"reason": reason} if reason else {})
+        talk(f"paused {name}: {reason}" if reason else f"paused {name}")
+
+
 post_for_each(queue_command, "resume", "Resume queues.", _QUEUES, lambda name, _: talk(f"resumed {name}"))
 
 
@@ -119,8 +165,9 @@ def _limits(queue: dict[str, Any]) -> str:
 @click.argument("name")
 @click.option("--concurrency", metavar="N", help="Concurrent runs, across all nodes; none: no limit.")
 @click.option("--rate", metavar="MAX/SPAN", help="Most starts in any period: 100/1m, 5/1s; none: no limit.")
+@_new_option
 @output_option
-def limit_command(name: str, concurrency: str | None, rate: str | None, output: str) -> None:
+def limit_command(name: str, concurrency: str | None, rate: str | None, is_new: bool, output: str) -> None:
     """Set limits of a queue. Limits that are not given are kept; without options, the current limits are shown."""
     changed: dict[str, Any] = {}
     if concurrency is not None:
@@ -130,7 +177,7 @@ def limit_command(name: str, concurrency: str | None, rate: str | None, output: 
     if rate is not None:
         changed["rate_limit"] = _rate(rate)
     remote, path = Remote.of_environment(), f"/queues/{segment(name)}"
-    _note_if_unknown(remote, name)
+    _check_known(remote, name, is_new=is_new)
     queue = remote.get(path)
     if changed:
         queue = remote.call("PUT", path, {field: queue[field] for field in _KEPT} | changed)
@@ -144,8 +191,9 @@ def limit_command(name: str, concurrency: str | None, rate: str | None, output: 
 @click.option("--skip", is_flag=True, help="Skip runs that come due [hold them].")
 @span_option("--spread", help="Afterwards, start held runs evenly within this time [unchanged].")
 @click.option("--none", "is_none", is_flag=True, help="Remove the quiet hours.")
+@_new_option
 def quiet_command(
-    name: str, quiet: tuple[str, ...], tz: str | None, skip: bool, spread: float | None, is_none: bool
+    name: str, quiet: tuple[str, ...], tz: str | None, skip: bool, spread: float | None, is_none: bool, is_new: bool
 ) -> None:
     """Set the quiet hours of a queue; its limits are kept."""
     if bool(quiet) is is_none:
@@ -153,13 +201,12 @@ def quiet_command(
     of_all = ({"timezone": tz} if tz else {}) | ({"what": "skip"} if skip else {})
     hours = [{**of_all, **each} for each in quiet_hours(quiet)]
     remote, path = Remote.of_environment(), f"/queues/{segment(name)}"
-    _note_if_unknown(remote, name)
+    _check_known(remote, name, is_new=is_new)
     there = remote.get(path)
     kept = {field: there[field] for field in _KEPT}
     changed = kept | {"quiet": hours} | ({} if spread is None else {"spread_seconds": round(spread)})
     remote.call("PUT", path, changed)
-    if spread:
-        talk(f"held runs start within {exact_span(spread)} afterwards")
+    say_bare_spans(spread="afterwards, held runs start within")
     talk(f"{name} has no quiet hours" if is_none else f"{name} has quiet hours")
 
 

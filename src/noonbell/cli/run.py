@@ -15,13 +15,12 @@ from typing import Any, TypeVar
 import click
 
 from noonbell.cli.api import Remote, segment, task_segment
-from noonbell.cli.options import SPAN_FORMS, confirm, seconds_in, span_option
+from noonbell.cli.options import SPAN_FORMS, confirm, say_bare_spans, seconds_in, span_option
 from noonbell.cli.output import (
     ago,
     coloured,
     cut,
     duration,
-    exact_span,
     explained,
     failure_said,
     fields,
@@ -105,7 +104,7 @@ def trigger_command(
     if payload is not None:
         given["payload"] = payload
     answer = remote.post(f"/tasks/{task_segment(task)}/trigger", given)
-    _say_spans(("starts in", delay), ("is skipped if no worker has claimed it after", expires))
+    say_bare_spans(delay="starts in", expires="is skipped if no worker has claimed it after")
     return _asked_for(remote, answer, timeout if wait else None, output)
 
 
@@ -166,15 +165,8 @@ def call_command(
     }
     remote = Remote.of_environment()
     answer = remote.post("/calls", {name: value for name, value in given.items() if value is not None})
-    _say_spans(("starts in", delay), ("each attempt may take", call_timeout))
+    say_bare_spans(delay="starts in", call_timeout="each attempt may take")
     return _asked_for(remote, answer, timeout if wait else None, output)
-
-
-def _say_spans(*told: tuple[str, float | None]) -> None:
-    """On stderr, what was understood of spans of time: `--delay 2` is 2 seconds."""
-    for words, seconds in told:
-        if seconds:
-            talk(f"{words} {exact_span(seconds)}")
 
 
 _NOT_NEW = {

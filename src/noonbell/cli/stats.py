@@ -10,7 +10,7 @@ import click
 
 from noonbell.cli.api import Remote, segment
 from noonbell.cli.options import config_option, load_settings, store_option
-from noonbell.cli.output import Cell, Row, duration, output_option, show_list, show_one
+from noonbell.cli.output import Cell, Row, duration, moment_text, output_option, show_list, show_one
 from noonbell.cli.root import NounGroup
 from noonbell.cli.store import missing_file
 
@@ -141,7 +141,7 @@ def _busy(step: Row) -> str:
 
 
 _LOAD: Final[Mapping[str, Cell]] = {
-    "from": lambda step: str(step["at"]),
+    "from": lambda step: moment_text(step["at"]),
     "ended": lambda step: str(step["runs"]),
     "failed": lambda step: str(step["failed"]),
     "queue time": _shares("queue_time_ms"),
@@ -203,5 +203,5 @@ async def _rebuild(settings: Settings, since: Instant | None, until: Instant | N
     finally:
         await store.close()
     until = state.until if state.until is not None and state.until > state.since else state.since
-    begin = rfc3339(state.since) if state.since else "the beginning of history"
-    click.echo(f"rebuilt: {begin} to {rfc3339(until)}")
+    begin = moment_text(rfc3339(state.since)) if state.since else "the beginning of history"
+    click.echo(f"rebuilt: {begin} to {moment_text(rfc3339(until))}")

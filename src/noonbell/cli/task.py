@@ -12,15 +12,15 @@ from typing import Any, Final, TypeVar
 import click
 
 from noonbell.cli.api import Named, Remote, post_for_each, task_segment
-from noonbell.cli.options import confirm, interval, span_option, text_of, zone_hint
+from noonbell.cli.options import confirm, interval, is_bare, say_bare_spans, span_option, text_of, zone_hint
 from noonbell.cli.output import (
     ProgressBar,
     ago,
     coloured,
-    exact_span,
     explained,
     failure_said,
     fields,
+    moment_text,
     next_fire,
     output_option,
     show_list,
@@ -163,11 +163,10 @@ def create(name: str | None, file: str | None, output: str, **given: Any) -> Non
 
 
 def _say_spans(given: Mapping[str, Any]) -> None:
-    """On stderr, what was understood of --every and --timeout: `--every 10` is every 10 seconds."""
-    if given["every"] is not None:
+    """On stderr, what was understood of a bare number: `--every 10` is every 10 seconds."""
+    if given["every"] is not None and is_bare(given["every"]):
         talk(f"fires {schedule_words(interval(given['every']), 'UTC')}")
-    if given["timeout"] is not None:
-        talk(f"each attempt may take {exact_span(given['timeout'])}")
+    say_bare_spans(timeout="each attempt may take")
 
 
 def _save(remote: Remote, method: str, path: str, fields: dict[str, Any]) -> Any:
@@ -259,8 +258,8 @@ def disable(tasks: tuple[str, ...], reason: str, until: str | None, seconds: flo
 
 
 def _said(pause: dict[str, Any]) -> str:
-    """`  until 2026-11-15T04:00:00Z: the vendor mends its API`"""
-    until = f"  until {pause['until']}" if pause["until"] else "  until it is enabled"
+    """`  until 2026-11-15 04:00:00+00:00: the vendor mends its API`"""
+    until = f"  until {moment_text(pause['until'])}" if pause["until"] else "  until it is enabled"
     return f"{until}: {pause['reason']}" if pause["reason"] else until
 
 
@@ -374,7 +373,7 @@ def _part(reached: str, since: str, until: str | None) -> float:
 
 def _filled(whole: dict[str, Any], *, dry_run: bool) -> list[str]:
     if dry_run:
-        return [*whole["slots"], f"{whole['count']} slots (nothing was written)"]
+        return [*map(moment_text, whole["slots"]), f"{whole['count']} slots (nothing was written)"]
     said = f"{whole['created']} runs created, {whole['existing']} slots already had one"
     return [f"{said}, {whole['refused']} were rejected at the task's limit" if whole["refused"] else said]
 
@@ -672,6 +671,6 @@ def _changed(changed: dict[str, Any]) -> list[str]:
 
 def _next(done: str, answer: dict[str, Any]) -> list[str]:
     """What was done, the next slots below it, and the notes."""
-    slots = [f"  {fire['local']}" for fire in answer.get("next_fires", [])]
+    slots = [f"  {fire['local'].replace('T', ' ')}" for fire in answer.get("next_fires", [])]
     head = f"{done}; the next slots:" if slots else done
     return [head, *slots, *(f"note: {note['message']}" for note in answer.get("notes", []))]

@@ -327,7 +327,7 @@ class ApiCalls:
         """Limit a queue"""
 
     @api_call("POST", "/queues/{name}/pause")
-    def pause_queue(self, name: int | str, /) -> types.QueueJson:
+    def pause_queue(self, name: int | str, /, **fields: Unpack[types.QueuePauseWriteInput]) -> types.QueueJson:
         """Pause a queue"""
 
     @api_call("POST", "/queues/{name}/resume")

@@ -38,6 +38,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     since: Instant
     until: Instant | None = None
     by: str | None = None
+    reason: str = ""
 
 
 class InstallationPause(msgspec.Struct, frozen=True, kw_only=True):

@@ -438,8 +438,14 @@ class Transitions(Protocol):
     async def notice_workers(self) -> int:
         """Tell, once each, of workers that have fallen silent (`worker.lost`) and are back (`worker.returned`)."""
 
-    async def set_queue(self, name: str, change: Callable[[Queue], Queue], *, by: str | None = None) -> Queue:
-        """Pause, resume or limit a queue; it takes effect with the next claim, on every node."""
+    async def set_queue(
+        self, name: str, change: Callable[[Queue], Queue], *, by: str | None = None, reason: str | None = None
+    ) -> Queue:
+        """Pause, resume or limit a queue; it takes effect with the next claim, on every node.
+
+        `reason`: why it is paused. Where it is paused already, another reason takes the place of the one before, with the event
+        `queue.paused`; None leaves that as it is.
+        """
 
     async def pause_installation(self, reason: str, *, by: str | None = None) -> tuple[InstallationPause, bool]:
         """Nothing more is planned, made ready or claimed, on any node; the event is `installation.paused`.

@@ -370,7 +370,7 @@ class Explain:
         if pauses:
             last = pauses[-1]
             told = {"queue": run.queue, "actor": last.by, "since": last.since, "until": last.until or start}
-            return [("and_paused", {"span": waited, **told})]
+            return [("and_paused", {"span": waited, **told}), *why_paused(last)]
         outage = await self._outage(run.run_at, start)
         return [("and_late", {"span": waited}), *([] if outage is None else [was_down(outage), *why_down(outage)])]
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from noonbell.clock import SECOND, Instant, instant_of, slot_of
 from noonbell.fields.kinds import read_moment
-from noonbell.model.account import InstallationPause, Outage, Wait
+from noonbell.model.account import InstallationPause, Outage, Pause, Wait
 from noonbell.model.calendar import QuietAction
 from noonbell.model.call import CALL_TYPE
 from noonbell.model.run import Origin, Run, RunId, RunStatus, SkipReason
@@ -41,7 +41,7 @@ def of_pause(pause: InstallationPause) -> dict[str, Any]:
     return {"actor": pause.by, "since": pause.since, "until": pause.until}
 
 
-def why_paused(pause: InstallationPause) -> list[tuple[str, dict[str, Any]]]:
+def why_paused(pause: InstallationPause | Pause) -> list[tuple[str, dict[str, Any]]]:
     return [("and_pause_reason", {"reason": pause.reason})] if pause.reason else []
 
 
@@ -276,7 +276,7 @@ def blocked_reason(wait: Wait, run: Run, workers: Sequence[WorkerInfo], now: Ins
     if wait.paused is not None:
         pause = wait.paused
         facts = {"queue": pause.queue, "actor": pause.by, "since": pause.since}
-        return SlotFinding("queue_paused", actor=pause.by, since=pause.since, facts=facts)
+        return SlotFinding("queue_paused", actor=pause.by, since=pause.since, facts=facts, more=why_paused(pause))
     missing = lack(workers, _wanted(wait, run.queue))
     if missing is not None:
         return _no_worker(missing, wait, run.queue, workers)

@@ -84,6 +84,17 @@ LONGEST: Final = 366 * 86_400
 """Seconds that a pause with an end may last."""
 
 
+class QueuePauseWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a queue is paused."""
+
+    component: ClassVar[str] = "QueuePauseWrite"
+    noun: ClassVar[str] = "a pause of a queue"
+
+    reason: Annotated[
+        str, meta("The reason, shown with the queue.", max_length=MOST_REASON, examples=["the vendor mends its API"])
+    ] = ""
+
+
 class TaskPauseWrite(msgspec.Struct, frozen=True, kw_only=True):
     """Why a task is paused, and until when. Empty: without a reason, until it is resumed."""
 

@@ -10,7 +10,7 @@ import msgspec
 
 from noonbell.clock import Instant, read_monotonic
 from noonbell.errors import InvalidId
-from noonbell.fields import Moment, filled, list_of, meta, plain, read_into
+from noonbell.fields import Moment, filled, list_of, meta, plain, read, read_into
 from noonbell.fields.kinds import unfit
 from noonbell.fields.problems import Problems, ReadContext
 from noonbell.model.account import Pause
@@ -21,6 +21,7 @@ from noonbell.model.worker import Lack, Queue, QueueLimits, WorkerState
 from noonbell.policy.quiet import hours_problems
 from noonbell.ports import Store, Wakeup, queue_topic
 from noonbell.service.filters import RunFilter, RunList
+from noonbell.service.pauses import QueuePauseWrite
 from noonbell.service.runs import Runs, RunsCanceled, RunsRetried
 
 DEAD: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.FAILED_TIMEOUT)
@@ -53,10 +54,21 @@ class UnservedRuns(msgspec.Struct, frozen=True, kw_only=True):
     since: Annotated[Moment, meta("Since when it has been due.")]
 
 
+class QueuePause(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a queue is paused, by whom and since when."""
+
+    component: ClassVar[str] = "QueuePause"
+
+    reason: Annotated[str, meta("Empty: none was given.", examples=["the vendor mends its API"])]
+    by: Annotated[str | None, meta("Who paused it, or changed the reason last.", examples=["alice"])]
+    since: Annotated[Moment, meta(examples=["2026-11-15T02:30:00Z"])]
+
+
 class ShownQueue(msgspec.Struct, frozen=True, kw_only=True):
     component: ClassVar[str] = "Queue"
     beside: ClassVar[tuple[type[msgspec.Struct], ...]] = (Queue,)
 
+    pause: Annotated[QueuePause | None, meta("Null: it is not paused.", examples=[None])]
     unserved: Annotated[
         list[UnservedRuns], meta("Due runs, among the first in the queue, that no connected worker can take.")
     ]
@@ -96,7 +108,7 @@ class Queues:
         names; by name.
         """
         stranded, found = await self._store.stranded(), await self._found()
-        return [shown(found[name], stranded) for name in sorted(found)]
+        return [shown(found[name], stranded, await self._pause_of(found[name])) for name in sorted(found)]
 
     async def count(self) -> int:
         """How many `all` would list."""
@@ -124,7 +136,11 @@ class Queues:
         """A queue that was never used or set is there all the same, and empty."""
         name = checked_name(name)
         found = next((queue for queue in await self._store.queues() if queue.name == name), None)
-        return shown(found or Queue(name=name), await self._store.stranded())
+        queue = found or Queue(name=name)
+        return shown(queue, await self._store.stranded(), await self._pause_of(queue))
+
+    async def _pause_of(self, queue: Queue) -> Pause | None:
+        return await self.pause_now(queue.name, await self._store.now()) if queue.paused else None
 
     async def limit(self, name: str, given: Mapping[str, Any], *, by: str | None = None) -> dict[str, Any]:
         """Its rate limit, its concurrency and its quiet hours; what is not given is no limit, and no quiet hours."""
@@ -149,9 +165,15 @@ class Queues:
         """Since when it is paused, and by whom; None: it is open."""
         return next((pause for pause in await self._store.pauses(name, now, now) if pause.until is None), None)
 
-    async def pause(self, name: str, *, by: str | None = None) -> dict[str, Any]:
-        """Let nothing more be claimed from the queue; what executes goes on."""
-        return await self._set(checked_name(name), by, paused=True)
+    async def pause(
+        self, name: str, given: Mapping[str, Any] | None = None, *, by: str | None = None
+    ) -> dict[str, Any]:
+        """Let nothing more be claimed from the queue; what executes goes on. `given` is a `QueuePauseWrite`: a reason takes the place
+        of the one before.
+        """
+        name, asked = checked_name(name), read(QueuePauseWrite, given or {})
+        reason = asked.reason.strip() if "reason" in (given or {}) else None
+        return await self._set(name, by, reason=reason, paused=True)
 
     async def resume(self, name: str, *, by: str | None = None) -> dict[str, Any]:
         return await self._set(checked_name(name), by, paused=False)
@@ -169,8 +191,8 @@ class Queues:
         """Run again what failed for good, each of them once, however often this is asked for."""
         return await self._runs.retry_where(self.dead(name, query), by=by, dry_run=dry_run, once=True)
 
-    async def _set(self, name: str, by: str | None, **fields: Any) -> dict[str, Any]:
-        await self._store.set_queue(name, lambda queue: msgspec.structs.replace(queue, **fields), by=by)
+    async def _set(self, name: str, by: str | None, *, reason: str | None = None, **fields: Any) -> dict[str, Any]:
+        await self._store.set_queue(name, lambda queue: msgspec.structs.replace(queue, **fields), by=by, reason=reason)
         self._wakeup.signal(queue_topic(name))
         return await self.get(name)
 
@@ -181,7 +203,8 @@ def checked_name(name: str) -> str:
     return name
 
 
-def shown(queue: Queue, stranded: Sequence[UnclaimableRuns]) -> dict[str, Any]:
-    """`stranded`: of every queue."""
+def shown(queue: Queue, stranded: Sequence[UnclaimableRuns], pause: Pause | None) -> dict[str, Any]:
+    """`stranded`: of every queue. `pause`: the one that lasts."""
     unserved = [plain(filled(UnservedRuns, one)) for one in stranded if one.queue == queue.name]
-    return {**plain(queue), "unserved": unserved}
+    told = None if pause is None else plain(filled(QueuePause, pause))
+    return {**plain(queue), "pause": told, "unserved": unserved}

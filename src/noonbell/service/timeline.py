@@ -141,7 +141,7 @@ class Timelines:
         stood = {
             queue: [
                 *(
-                    Off(each.since, each.until, "queue", each.by)
+                    Off(each.since, each.until, "queue", each.by, each.reason)
                     for each in await self._store.pauses(queue, since, until)
                 ),
                 *everything,

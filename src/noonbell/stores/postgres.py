@@ -40,6 +40,7 @@ from noonbell.stores.postgres_pool import (
     ConnectionPool,
     PostgresHosts,
     as_it_is,
+    way_in,
 )
 from noonbell.stores.sql import access, change_capture, claim, fast_path, publishing, settle
 from noonbell.stores.sql import tasks as task_changes
@@ -774,24 +775,6 @@ _POOLER = (
 """What a pooler in the way causes: it knows no setting of a session, or gives the session to others."""
 
 
-_ADDRESS = "postgresql://USER:PASSWORD@HOST/DATABASE"
-
-
-def _way_in(error: asyncpg.PostgresError) -> str:
-    """What to do about a user whom the server does not let in."""
-    if isinstance(error, asyncpg.InvalidPasswordError):
-        return (
-            f"check user and password in store.url, {_ADDRESS} (characters such as @ and / as %40 and %2F), or give the user this"
-            " password: ALTER ROLE NAME PASSWORD '…'"
-        )
-    if "pg_hba.conf" in str(error):
-        return "name another user in store.url, or let this one in from here by a line in the server's pg_hba.conf"
-    return (
-        f"it is the user of store.url, {_ADDRESS}, or the user of the system where that has none: name another, or make it first:"
-        " createuser NAME, then createdb --owner NAME DATABASE"
-    )
-
-
 def _translated(error: BaseException) -> Exception:
     if isinstance(error, _POOLER):
         return StoreUnavailable(
@@ -802,7 +785,7 @@ def _translated(error: BaseException) -> Exception:
         way = "name another at the end of store.url, or make it first: createdb NAME, or CREATE DATABASE NAME"
         return StoreUnavailable(f"PostgreSQL: {error}; {way}")
     if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
-        return StoreUnavailable(f"PostgreSQL: {error}; {_way_in(error)}")
+        return StoreUnavailable(f"PostgreSQL: {error}; {way_in(error)}")
     if isinstance(error, asyncpg.LockNotAvailableError):
         return LockTimeout(f"PostgreSQL: {error}")
     if isinstance(error, _AGAIN):

@@ -241,3 +241,21 @@ async def _state_of(connection: RawConnection, host: Host) -> HostState:
     is_standby, is_read_only, timeline, cluster, started = found
     problem = "is a standby" if is_standby else "is read-only" if is_read_only else ""
     return HostState(host, problem, timeline, f"{cluster}/{started}", cluster)
+
+
+_ADDRESS = "postgresql://USER:PASSWORD@HOST/DATABASE"
+
+
+def way_in(error: asyncpg.PostgresError) -> str:
+    """What to do about a user whom the server does not let in."""
+    if isinstance(error, asyncpg.InvalidPasswordError):
+        return (
+            f"check user and password in store.url, {_ADDRESS} (characters such as @ and / as %40 and %2F), or give the user this"
+            " password: ALTER ROLE NAME PASSWORD '…'"
+        )
+    if "pg_hba.conf" in str(error):
+        return "name another user in store.url, or let this one in from here by a line in the server's pg_hba.conf"
+    return (
+        f"it is the user of store.url, {_ADDRESS}, or the user of the system where that has none: name another, or make it first:"
+        " createuser NAME, then createdb --owner NAME DATABASE"
+    )

@@ -24,7 +24,6 @@ from noonbell.clock import SECOND, Instant, from_datetime
 from noonbell.errors import InvalidArgument, NotFound
 from noonbell.fields.problems import Problems
 from noonbell.model.access import Role
-from noonbell.model.account import Pause
 from noonbell.model.request import RunQuery
 from noonbell.model.rollup import HOUR, MINUTE, Figures, QueueDepth, RollUp, Scope, Stretch, stretch_of
 from noonbell.model.run import FINAL, SUCCEEDED, Run, RunId, RunStatus
@@ -33,6 +32,7 @@ from noonbell.model.worker import Lack, WorkerState
 from noonbell.ports import Store
 from noonbell.service.cleaning import MOST_CLEANED
 from noonbell.service.filters import from_the_top
+from noonbell.service.pauses import MOST_REASON
 from noonbell.service.queues import DEAD
 from noonbell.service.runs import BULK_LIMIT
 from noonbell.service.time_series import busy_share, seconds_at_work
@@ -50,7 +50,6 @@ Row = TypeVar("Row")
 _KEYS: Final = 10
 """Keys of calls that the page of a queue lists."""
 _MOST_DEAD: Final = 10
-_LONGEST_REASON: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +59,6 @@ class QueueRow:
     """Where it is in the dashboard."""
     served_by: int
     pace: Throughput
-    pause: Pause | None
-    reason: str
-    """Why it is paused; empty without a reason."""
     command: str
     """What starts a worker for it."""
 
@@ -138,21 +134,9 @@ async def rows_of(ctx: PageContext, queues: Sequence[dict[str, Any]]) -> list[Qu
             served_by=served_by(queue["name"], workers, queue["name"] in with_calls),
             pace=found.get(queue["name"], Throughput()),
             command=start_command(ctx, queue["name"]),
-            **(await _why_paused(ctx, queue)),
         )
         for queue in queues
     ]
-
-
-async def _why_paused(ctx: PageContext, queue: dict[str, Any]) -> dict[str, Any]:
-    if not queue["paused"]:
-        return {"pause": None, "reason": ""}
-    pause = await ctx.services.queues.pause_now(queue["name"], ctx.now)
-    if pause is None or ctx.deps.access is None:
-        return {"pause": pause, "reason": ""}
-    about: dict[str, Any] = {"actions": ("pause_queue",), "about": (f"/queues/{queue['name']}",), "since": pause.since}
-    entries = await ctx.deps.access.log(None, 1, **about)
-    return {"pause": pause, "reason": str(entries[0]["details"].get("reason", "")) if entries else ""}
 
 
 def served_by(queue: str, workers: Sequence[dict[str, Any]], has_calls: bool) -> int:
@@ -233,8 +217,8 @@ def _limits(queue: dict[str, Any]) -> dict[str, str]:
 
 async def pause(ctx: PageContext) -> Response:
     name, given = ctx.piece("name"), await ctx.fields()
-    reason = given.get("reason", "").strip()[:_LONGEST_REASON]
-    await ctx.services.queues.pause(name, by=ctx.actor)
+    reason = given.get("reason", "").strip()[:MOST_REASON]
+    await ctx.services.queues.pause(name, {"reason": reason}, by=ctx.actor)
     ctx.subject = f"/queues/{name}"
     ctx.details = {"reason": reason} if reason else {}
     return ctx.done(ctx.words("queue.paused", name=name), _back(ctx, given), undo=queue_path(name, "/resume"))

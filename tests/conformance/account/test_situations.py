@@ -467,6 +467,17 @@ async def test_its_queue_is_paused(store: Store, clock: ManualClock):
     assert (answer["cause"], answer["actor"], answer["since"]) == ("queue_paused", "ann", rfc3339(at(55)))
 
 
+async def test_its_queue_is_paused_and_the_reason_is_said(store: Store, clock: ManualClock):
+    task = await store.create_task(job(schedule=every(60)))
+    await worker_there(store)
+    clock.set(at(55))
+    await store.set_queue(
+        "default", lambda queue: msgspec.structs.replace(queue, paused=True), by="ann", reason="the database moves"
+    )
+    await plan_at(store, clock, 60)
+    assert (await why(store, task, 60))["message"].endswith("Reason given: the database moves.")
+
+
 async def test_it_started_late_because_its_queue_had_been_paused(store: Store, clock: ManualClock):
     task = await store.create_task(job(schedule=every(60)))
     await pause(store, "ann")

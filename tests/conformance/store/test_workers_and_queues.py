@@ -224,6 +224,41 @@ async def test_a_queues_settings_are_kept_and_told(store: Store):
     assert (again.paused, again.concurrency, again.rate_limit) == (False, 3, limit)
 
 
+async def test_a_queue_that_says_nothing_any_more_leaves_the_list(store: Store):
+    await set_queue(store, "htpt", paused=True)
+    await set_queue(store, "slow", concurrency=1)
+    await set_queue(store, "htpt", paused=False)
+    await set_queue(store, "slow", concurrency=None)
+    assert await store.queues() == []
+    await set_queue(store, "htpt", paused=True)
+    assert [queue.name for queue in await store.queues()] == ["htpt"]
+
+
+async def test_a_pause_of_a_queue_keeps_its_reason_and_another_one_takes_its_place(store: Store):
+    async def pause(by: str, reason: str | None) -> None:
+        await store.set_queue("q", lambda queue: msgspec.structs.replace(queue, paused=True), by=by, reason=reason)
+
+    async def told() -> tuple[str | None, str]:
+        now = await store.now()
+        (found,) = await store.pauses("q", now, now)
+        return found.by, found.reason
+
+    before = await newest(store)
+    await pause("ann", "the vendor mends its API")
+    assert await told() == ("ann", "the vendor mends its API")
+    await pause("bob", None)
+    assert await told() == ("ann", "the vendor mends its API")
+    await pause("bob", "the vendor mends its API")
+    await set_queue(store, "q", concurrency=2)
+    await pause("bob", "the database moves")
+    assert await told() == ("bob", "the database moves")
+    events = [event for event in await news(store, before) if event.type == "queue.paused"]
+    assert [event.data["reason"] for event in events] == ["the vendor mends its API", "the database moves"]
+    await set_queue(store, "q", paused=False)
+    await set_queue(store, "q", paused=True)
+    assert await told() == ("ann", "")
+
+
 async def test_a_change_of_a_queue_that_raises_writes_nothing(store: Store):
     def refuse(queue: Queue) -> Queue:
         raise LookupError("bug")

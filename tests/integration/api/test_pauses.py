@@ -76,6 +76,14 @@ async def test_every_page_says_who_paused_everything_and_why_and_offers_the_way_
     assert entry["action"] == "resume_all"
 
 
+async def test_the_audit_log_keeps_the_reason_that_the_api_was_given(quick_api: Api):
+    task = await quick_api.create(name="t")
+    for path, action in (("/pause", "pause_all"), (f"/tasks/{task}/disable", "disable_task")):
+        await quick_api.good("POST", path, {"reason": "the database moves"})
+        (entry,) = (await quick_api.good("GET", "/audit?limit=1"))["items"]
+        assert (entry["action"], entry["details"]["reason"]) == (action, "the database moves")
+
+
 async def test_the_banner_speaks_chinese_too(quick_api: Api):
     await quick_api.good("POST", "/pause", {"reason": "x"})
     text = await get(quick_api, "/", "zh")

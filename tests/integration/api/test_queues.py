@@ -43,6 +43,7 @@ async def test_a_queue_shows_what_is_in_it(api_everywhere: Api):
     assert {name: queue[name] for name in queue if name != "oldest_at"} == {
         "name": "mail/out",
         "paused": False,
+        "pause": None,
         "concurrency": None,
         "rate_limit": None,
         "quiet": [],
@@ -400,3 +401,21 @@ async def test_a_queue_that_only_a_task_names_is_listed_and_can_be_limited_and_p
     await api.good("POST", "/queues/mail/pause")
     (mail,) = (await api.good("GET", "/queues"))["items"]
     assert (mail["concurrency"], mail["paused"], mail["waiting"]) == (2, True, 0)
+
+
+async def test_a_queue_says_why_it_is_paused_by_whom_and_since_when(api_everywhere: Api):
+    api = api_everywhere
+    paused = await api.good("POST", "/queues/mail/pause", {"reason": "  the vendor mends its API "})
+    assert (paused["paused"], paused["pause"]["reason"]) == (True, "the vendor mends its API")
+    assert set(paused["pause"]) == {"reason", "by", "since"}
+    (mail,) = (await api.good("GET", "/queues"))["items"]
+    assert mail["pause"] == paused["pause"]
+    assert (await api.good("POST", "/queues/mail/pause"))["pause"] == paused["pause"]
+    assert (await api.good("POST", "/queues/mail/pause", {"reason": "later"}))["pause"]["reason"] == "later"
+    (entry,) = (await api.good("GET", "/audit?limit=1"))["items"]
+    assert (entry["action"], entry["details"]["reason"]) == ("pause_queue", "later")
+    assert (await api.good("POST", "/queues/mail/resume"))["pause"] is None
+    assert (await api.good("GET", "/queues"))["items"] == []
+    for wrong in ({"reason": "x" * 501}, {"raeson": "x"}):
+        refused = await api.call("POST", "/queues/mail/pause", wrong)
+        assert (refused.status, list(refused.body["details"])) == (400, list(wrong))

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from integration.web import asking
 from integration.web.test_pages import HTML, get, post
 from noonbell.clock import SECOND, Instant, rfc3339
 
@@ -181,3 +182,11 @@ async def test_the_api_tells_the_same_as_the_page(everywhere):
         "INVALID_ARGUMENT",
     )
     assert await api.bad("GET", "/timeline?page_size=201") == (400, "INVALID_ARGUMENT")
+
+
+@pytest.mark.parametrize(("lang", "view", "button"), [("en", "Month", "Business calendars"), ("zh", "月", "工作日历")])
+async def test_the_view_of_a_month_and_the_page_of_closed_days_have_names_that_differ(api, lang, view, button):
+    page = await asking.get(api, "/timeline", lang)
+    assert re.search(rf"view=calendar[^>]*>{view}</a>", page)
+    assert re.search(rf'<a class="button" href="[^"]*calendars">{button}</a>', page)
+    assert re.search(rf"<h1>{button} ", await asking.get(api, "/calendars", lang))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 import pytest
 
-from noonbell.cli.output import ago, next_fire, show_list, show_one
+from noonbell.cli.output import ago, fields, moment_text, next_fire, show_list, show_one
 from noonbell.cli.run import COLUMNS, ended
 
 ESCAPES = "\x1b[2J \x9b31m \x1b]0;title\x07 \u202e"
@@ -35,6 +36,16 @@ def test_a_moment_is_near_to_now_or_is_now(second, was, fires):
     moment = f"2026-11-16T12:00:{second}Z"
     assert ago(moment, now).startswith(f"{was} (")
     assert next_fire(moment, now).startswith(f"{fires} (")
+
+
+def test_a_moment_has_one_form_with_how_far_away_it_is_where_it_stands_alone(monkeypatch):
+    monkeypatch.setenv("NOONBELL_TZ", "Asia/Shanghai")
+    now, moment = datetime(2026, 11, 16, 12, 0, 5, tzinfo=UTC), "2026-11-16T12:00:00.123456Z"
+    assert moment_text(moment) == "2026-11-16 20:00:00+08:00"
+    assert ago(moment, now) == "4 s ago (2026-11-16 20:00:00+08:00)"
+    (_, created, name) = fields({"id": 7, "created_at": moment, "name": moment})
+    assert re.fullmatch(r"created_at  (in )?\d+ d( ago)? \(2026-11-16 20:00:00\+08:00\)", created)
+    assert name == f"name        {moment}"
 
 
 def test_an_error_that_is_cut_ends_in_an_ellipsis():

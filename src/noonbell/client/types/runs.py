@@ -400,6 +400,12 @@ class QueueDepthJson(_QueueDepthJson):
     items: list[QueueDepthStepJson]
 
 
+class QueuePauseJson(TypedDict):
+    reason: str
+    by: str | None
+    since: str
+
+
 class UnservedJson(TypedDict):
     job_type: str | None
     lack: Literal["queue", "job_type", "version", "named", "labels", "part"]
@@ -411,6 +417,7 @@ class UnservedJson(TypedDict):
 
 
 class QueueJson(TypedDict):
+    pause: QueuePauseJson | None
     unserved: list[UnservedJson]
     name: str
     paused: bool
@@ -423,6 +430,10 @@ class QueueJson(TypedDict):
     delayed: int
     running: int
     oldest_at: str | None
+
+
+class QueuePauseWriteInput(TypedDict):
+    reason: NotRequired[str]
 
 
 _QueueStatsJson = TypedDict("_QueueStatsJson", {"from": str})

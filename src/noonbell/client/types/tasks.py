@@ -112,6 +112,7 @@ class SlotMoveJson(TypedDict):
 
 class CalendarPreviewJson(TypedDict):
     changes: bool
+    is_new: bool
     tasks: int
     moves: list[SlotMoveJson]
     more: bool

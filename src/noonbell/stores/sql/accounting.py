@@ -203,15 +203,15 @@ def _at_its_gate(found: Wait, live: Live, now: Instant) -> Work[Wait]:
 
 def _at_its_queue(found: Wait, live: Live, now: Instant) -> Work[Wait]:
     rows = yield Fetch(
-        "select q.paused, q.concurrency, q.rate_limit, p.since, p.paused_by from queues q"
+        "select q.paused, q.concurrency, q.rate_limit, p.since, p.paused_by, p.reason from queues q"
         " left join queue_pauses p on p.name = q.name and p.until is null where q.name = :name",
         {"name": live.queue},
     )
     if not rows:
         return found
-    paused, limit, limit_text, since, by = rows[0]
+    paused, limit, limit_text, since, by, reason = rows[0]
     if paused:
-        pause = Pause(queue=live.queue, since=Instant(since or 0), by=by)
+        pause = Pause(queue=live.queue, since=Instant(since or 0), by=by, reason=reason or "")
         found = msgspec.structs.replace(found, paused=pause)
     if limit_text is not None and found.rated_until is None and live.run_at <= now:
         rated_until = yield from _rated_until(rate_scope(live), limit_text, now)

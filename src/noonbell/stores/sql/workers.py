@@ -178,7 +178,8 @@ def load_workers() -> Work[list[WorkerInfo]]:
 
 def queues() -> Work[list[Queue]]:
     rows = yield Fetch(f"select {_QUEUE.select()} from queues")
-    found = {queue.name: queue for queue in map(_QUEUE.read, rows)}
+    # A row that says nothing is left of a pause or a limit that has ended: it does not keep the queue in the list.
+    found = {queue.name: queue for queue in map(_QUEUE.read, rows) if queue != Queue(name=queue.name)}
     counted = yield Fetch("select queue, place, count(*), min(run_at) from live group by queue, place")
     for name, place, count, oldest in counted:
         queue = found.get(name, Queue(name=name))
@@ -200,7 +201,13 @@ def task_queues() -> Work[list[str]]:
 
 
 def set_queue(
-    q: Dialect, cache: TaskView, name: str, change: Callable[[Queue], Queue], *, by: str | None = None
+    q: Dialect,
+    cache: TaskView,
+    name: str,
+    change: Callable[[Queue], Queue],
+    *,
+    by: str | None = None,
+    reason: str | None = None,
 ) -> Work[Queue]:
     rows = yield Fetch(f"select {_QUEUE.select()} from queues where name = :name{q.lock}", {"name": name})
     there = _QUEUE.read(rows[0]) if rows else Queue(name=name)
@@ -209,14 +216,19 @@ def set_queue(
         yield delete("queues", name=name)
     yield InsertMany("queues", _QUEUE.columns, [(name, *_QUEUE.row(wanted)[1:])])
     now = yield Now()
+    is_said_anew = wanted.paused and there.paused and reason is not None
     if wanted.paused is not there.paused:
-        yield from _note_pause(name, now, by, paused=wanted.paused)
+        yield from _note_pause(name, now, by, reason or "", paused=wanted.paused)
+    elif is_said_anew:
+        is_said_anew = yield from _say_anew(name, by, reason or "")
     data = {"queue": name, "paused": wanted.paused, "concurrency": wanted.concurrency, "by": by}
     if wanted.quiet:
         data["quiet"] = msgspec.to_builtins(wanted.quiet)
     if wanted.rate_limit is not None:
         data["rate_limit"] = msgspec.to_builtins(wanted.rate_limit)
-    if wanted.paused is not there.paused:
+    if wanted.paused and reason:
+        data["reason"] = reason
+    if wanted.paused is not there.paused or is_said_anew:
         yield from tell("queue.paused" if wanted.paused else "queue.resumed", [(None, None, data)])
     is_quieter = (wanted.quiet, wanted.spread_seconds) != (there.quiet, there.spread_seconds)
     if is_quieter or (wanted.concurrency, wanted.rate_limit) != (there.concurrency, there.rate_limit):
@@ -228,23 +240,33 @@ def set_queue(
     return wanted
 
 
-def _note_pause(name: str, now: Instant, by: str | None, *, paused: bool) -> Work[None]:
+def _say_anew(name: str, by: str | None, reason: str) -> Work[bool]:
+    """Give a pause that lasts another reason; False where it has that one."""
+    changed = yield Execute(
+        "update queue_pauses set reason = :reason, paused_by = :by where name = :name and until is null"
+        " and coalesce(reason, '') <> :reason",
+        {"name": name, "by": by, "reason": reason},
+    )
+    return bool(changed)
+
+
+def _note_pause(name: str, now: Instant, by: str | None, reason: str, *, paused: bool) -> Work[None]:
     yield Execute(
         "update queue_pauses set until = :now where name = :name and until is null", {"now": now, "name": name}
     )
     if paused:
         # Twice in the same moment, by a clock that stands still or was set back, is one pause.
         yield Execute("delete from queue_pauses where name = :name and since >= :now", {"name": name, "now": now})
-        yield insert("queue_pauses", name=name, since=now, until=None, paused_by=by)
+        yield insert("queue_pauses", name=name, since=now, until=None, paused_by=by, reason=reason)
 
 
 def pauses(queue: str, since: Instant, until: Instant) -> Work[list[Pause]]:
     rows = yield Fetch(
-        "select since, until, paused_by from queue_pauses where name = :queue and since <= :until"
+        "select since, until, paused_by, reason from queue_pauses where name = :queue and since <= :until"
         " and (until is null or until >= :since) order by since",
         {"queue": queue, "since": since, "until": until},
     )
-    return [Pause(queue=queue, since=row[0], until=row[1], by=row[2]) for row in rows]
+    return [Pause(queue=queue, since=row[0], until=row[1], by=row[2], reason=row[3] or "") for row in rows]
 
 
 def heartbeat(
