@@ -432,8 +432,8 @@ class QueueJson(TypedDict):
     oldest_at: str | None
 
 
-class QueuePauseWriteInput(TypedDict):
-    reason: NotRequired[str]
+class QueuePauseWriteInput(TypedDict, total=False):
+    reason: str
 
 
 _QueueStatsJson = TypedDict("_QueueStatsJson", {"from": str})
