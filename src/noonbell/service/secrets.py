@@ -385,6 +385,29 @@ _MASKS: Final[Mapping[str, Callable[[Any], Any]]] = {
 """The fields of a task that have secrets, and how each is shown."""
 
 
+MESSAGE_URLS: Final = tuple(f"{field}.url" for field in MESSAGE_FIELDS)
+"""Of which only the credentials are masked."""
+
+
+def masked_values(spec: TaskSpec) -> dict[str, str]:
+    """What an answer masks of a task, all or a part of it, by the path of the field."""
+    found = {f"headers.{name}": value for name, value in spec.headers.items() if is_secret(name)}
+    found |= {f"env.{name}": value for name, value in spec.env.items() if not is_harmless_variable(name)}
+    if spec.secret is not None:
+        found["secret"] = spec.secret
+    for field in MESSAGE_FIELDS:
+        if (message := getattr(spec, field)) is not None:
+            found[f"{field}.url"] = message.url
+            found |= {f"{field}.headers.{name}": value for name, value in message.headers.items() if is_secret(name)}
+    if spec.grpc is not None:
+        found |= {f"grpc.metadata.{name}": value for name, value in spec.grpc.metadata.items() if is_secret(name)}
+        if spec.grpc.tls is not None and spec.grpc.tls.key is not None:
+            found["grpc.tls.key"] = spec.grpc.tls.key
+    for step in spec.steps:
+        found |= {f"steps.{step.id}.{name}": value for name, value in masked_values(step).items()}
+    return found
+
+
 def hides_secrets(fields: Mapping[str, Any]) -> bool:
     """Whether one of the fields has MASK in it."""
     return any(isinstance(each, str) and MASK in each for name in _MASKS for each in leaves(fields.get(name)))

@@ -16,15 +16,15 @@ from starlette.responses import Response
 
 from noonbell.clock import SystemClock
 from noonbell.errors import AlreadyExists, Forbidden, InvalidArgument, InvalidState, StoreUnavailable
-from noonbell.masking import is_harmless_variable, mask_addresses
+from noonbell.masking import mask_addresses
 from noonbell.model.access import Role
 from noonbell.model.request import TaskQuery
-from noonbell.model.task import Task, TaskSpec
+from noonbell.model.task import Task
 from noonbell.sealing import is_sealed
 from noonbell.service import doctor
 from noonbell.service.access import Access, labels_of, scope_of
 from noonbell.service.retention import Keep
-from noonbell.service.secrets import MASK, credentials, is_secret
+from noonbell.service.secrets import MASK, MESSAGE_URLS, credentials, masked_values
 from noonbell.settings.kinds import sqlite_file
 from noonbell.targets.jobs.builtin import DATA_CLEANUP
 from noonbell.web.context import THEMES, Deps, PageContext
@@ -191,31 +191,17 @@ async def show_secrets(ctx: PageContext) -> Response:
     )
 
 
-def _secrets_of(spec: TaskSpec) -> dict[str, str]:
-    values = {name: value for name, value in spec.headers.items() if value and is_secret(name)}
-    values |= {f"env.{name}": value for name, value in spec.env.items() if value and not is_harmless_variable(name)}
-    return values | ({"secret": spec.secret} if spec.secret else {}) | _of_message(spec)
-
-
 def of_task(task: Task) -> SecretHolder | None:
-    values = _secrets_of(task.spec)
-    for step in task.spec.steps:
-        values |= {f"steps.{step.id}.{name}": value for name, value in _secrets_of(step).items()}
+    shown = {
+        name.removeprefix("headers."): credentials(value) if name.endswith(MESSAGE_URLS) else value
+        for name, value in masked_values(task.spec).items()
+    }
+    values = {name: value for name, value in shown.items() if value}
     if not values:
         return None
     return SecretHolder(
         task.name, f"/tasks/{task.id}", sorted(values), all(is_sealed(value) for value in values.values())
     )
-
-
-def _of_message(spec: TaskSpec) -> dict[str, str]:
-    """The secrets of a message to a broker: its address, if that has credentials, and secret headers."""
-    message, field = spec.message, spec.target_kind.named_by
-    if message is None:
-        return {}
-    values = {f"{field}.headers.{name}": value for name, value in message.headers.items() if value and is_secret(name)}
-    found = credentials(message.url)
-    return values | ({} if found is None else {f"{field}.url": found})
 
 
 def of_channel(channel: dict[str, Any]) -> SecretHolder | None:

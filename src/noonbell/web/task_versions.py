@@ -9,18 +9,15 @@ from typing import Any, Final
 
 import msgspec
 
-from noonbell.masking import is_harmless_variable, mask_credentials
+from noonbell.masking import mask_credentials
 from noonbell.model.account import Activity
-from noonbell.model.target_kind import MESSAGE_FIELDS
 from noonbell.model.task import Task, TaskSpec, TaskVersion
-from noonbell.service.secrets import MASK, is_secret
+from noonbell.service.secrets import MASK, MESSAGE_URLS, masked_values
 from noonbell.service.tasks import masked_fields, shown
 from noonbell.web.context import as_json
 from noonbell.web.task_form import fields_of
 
 _LONGEST: Final = 300
-_URLS: Final = tuple(f"{field}.url" for field in MESSAGE_FIELDS)
-"""Of which only the credentials are masked: any other change is seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,31 +64,12 @@ def _differences(before: dict[str, Any], after: dict[str, Any], path: str = "") 
 
 def _secretly(before: TaskSpec, after: TaskSpec) -> list[FieldChange]:
     """What changed behind a mask: that it did, and not to what."""
-    was, found = _masked_values(before), []
-    for name, value in _masked_values(after).items():
+    was, found = masked_values(before), []
+    for name, value in masked_values(after).items():
         old = was.get(name, value)
-        shows = name.endswith(_URLS) and mask_credentials(old) != mask_credentials(value)
+        shows = name.endswith(MESSAGE_URLS) and mask_credentials(old) != mask_credentials(value)
         if old != value and not shows:
             found.append(FieldChange(name, MASK, MASK))
-    return found
-
-
-def _masked_values(spec: TaskSpec) -> dict[str, str]:
-    """What a page of the task masks, all or a part of it, by the path of the field."""
-    found = {f"headers.{name}": value for name, value in spec.headers.items() if is_secret(name)}
-    found |= {f"env.{name}": value for name, value in spec.env.items() if not is_harmless_variable(name)}
-    if spec.secret is not None:
-        found["secret"] = spec.secret
-    for field in MESSAGE_FIELDS:
-        if (message := getattr(spec, field)) is not None:
-            found[f"{field}.url"] = message.url
-            found |= {f"{field}.headers.{name}": value for name, value in message.headers.items() if is_secret(name)}
-    if spec.grpc is not None:
-        found |= {f"grpc.metadata.{name}": value for name, value in spec.grpc.metadata.items() if is_secret(name)}
-        if spec.grpc.tls is not None and spec.grpc.tls.key is not None:
-            found["grpc.tls.key"] = spec.grpc.tls.key
-    for step in spec.steps:
-        found |= {f"steps.{step.id}.{name}": value for name, value in _masked_values(step).items()}
     return found
 
 

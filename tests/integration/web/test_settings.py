@@ -5,9 +5,13 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 import pytest
+from msgspec import convert
 
 from integration.api.serving import serving
 from integration.web.asking import field, get, post, signed_in, status_of
+from noonbell.model.grpc_call import GrpcCall
+from noonbell.model.target_kind import ExecType
+from noonbell.model.task import TaskSpec
 from noonbell.service import doctor
 from noonbell.settings import AuthSettings, ServerSettings
 from noonbell.web.settings import SECTIONS
@@ -27,6 +31,18 @@ async def test_every_section_answers_on_every_store_in_both_languages(everywhere
         assert "设置" in await get(api, path, "zh")
     assert "keeps-less" in await get(api, "/settings/retention")
     assert "Authorization" in await get(api, "/settings/secrets")
+
+
+async def test_the_secrets_of_a_grpc_call_are_listed(api):
+    tls = {"key": "-----BEGIN PRIVATE KEY-----", "cert": "-----BEGIN CERTIFICATE-----"}
+    call = {"address": "grpcs://127.0.0.1:1", "method": "a.B/C", "metadata": {"x-token": "t0p", "user-agent": "n"}}
+    spec = TaskSpec(name="calls", exec_type=ExecType.GRPC, grpc=convert(call | {"tls": tls}, GrpcCall))
+    await api.store.create_task(spec)
+    page = (await get(api, "/settings/secrets")).split('id="of-tasks"')[1].partition("</section>")[0]
+    assert "grpc.metadata.x-token" in page
+    assert "grpc.tls.key" in page
+    assert "user-agent" not in page
+    assert "t0p" not in page
 
 
 # Channels
