@@ -643,6 +643,11 @@ def test_a_queue_is_paused_with_a_reason_that_the_list_shows(noonbell, server):
     )
     assert re.search(r"^http +paused: the vendor is down ", noonbell("queue", "list").out, re.MULTILINE)
     assert noonbell("queue", "pause", "http").code == 0
+    assert noonbell("queue", "limit", "http", "--rate", "10/m").out == "http  10 starts per 60 s\n"
+    shown = noonbell("queue", "show", "http").out.splitlines()
+    assert re.fullmatch(r"http  paused: the vendor is down  (now|\d+ s ago) \(.*\)", shown[0])
+    assert shown[1] == "http  10 starts per 60 s"
+    assert noonbell("queue", "get", "htpt").err.endswith("'htpt'; did you mean 'http'?\n")
     assert server.ask("GET", "/queues/http")["pause"]["reason"] == "the vendor is down"
 
 

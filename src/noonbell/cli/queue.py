@@ -14,6 +14,7 @@ from noonbell.cli.output import (
     ago,
     cut,
     duration,
+    fields,
     moment_text,
     output_option,
     show_list,
@@ -26,7 +27,7 @@ from noonbell.errors import NotFound
 
 COLUMNS = {
     "name": lambda queue: queue["name"],
-    "state": lambda queue: _paused(queue) if queue["paused"] else "open",
+    "state": lambda queue: _state_of(queue),  # noqa: PLW0108 - it is defined below
     "waiting": lambda queue: str(queue["waiting"]),
     "held": lambda queue: str(queue["held"]),
     "delayed": lambda queue: str(queue["delayed"]),
@@ -38,17 +39,19 @@ COLUMNS = {
 }
 
 
-def _paused(queue: Mapping[str, Any]) -> str:
-    """`paused by ann: the vendor mends its API`"""
+def _state_of(queue: Mapping[str, Any]) -> str:
+    """`open`, or `paused by ann: the vendor mends its API`"""
+    if not queue["paused"]:
+        return "open"
     pause = queue.get("pause") or {}
     who = f" by {pause['by']}" if pause.get("by") else ""
     why = f": {cut(pause['reason'], 60)}" if pause.get("reason") else ""
     return f"paused{who}{why}"
 
 
-@click.group("queue", cls=NounGroup)
+@click.group("queue", cls=NounGroup, aliases={"show": "get"})
 def queue_command() -> None:
-    """List, limit, pause, resume, quieten, drain and clean queues."""
+    """List, show, limit, pause, resume, quieten, drain and clean queues."""
 
 
 @queue_command.command("list")
@@ -56,6 +59,23 @@ def queue_command() -> None:
 def list_queues(output: str) -> None:
     """List queues and their contents."""
     show_list(Remote.of_environment().get("/queues")["items"], COLUMNS, output)
+
+
+@queue_command.command("get")
+@click.argument("name")
+@output_option
+def get(name: str, output: str) -> None:
+    """Show one queue: why it is paused, its limits and its contents."""
+    remote = Remote.of_environment()
+    _note_if_unknown(remote, name)
+    show_one(remote.get(f"/queues/{segment(name)}"), output, lines=_queue_lines)
+
+
+def _queue_lines(queue: Mapping[str, Any]) -> list[str]:
+    pause = queue["pause"] or {}
+    since = f"  {ago(pause['since'])}" if pause else ""
+    rest = {key: queue[key] for key in queue if key not in ("name", "paused", "pause", "concurrency", "rate_limit")}
+    return [f"{queue['name']}  {_state_of(queue)}{since}", _limits(queue), "", *fields(rest)]
 
 
 @queue_command.command("depth")
@@ -149,12 +169,16 @@ def _rate(text: str) -> dict[str, Any] | None:
     if not most.isdecimal() or not span:
         raise click.BadParameter(f"is {text!r}; expected 100/1m, 5/1s, or none", param_hint="--rate")
     try:
-        return {"max": int(most), "per_seconds": seconds_in(span, is_zero_allowed=False)}
+        # `10/s` is what people write for 10/1s.
+        return {
+            "max": int(most),
+            "per_seconds": seconds_in(f"1{span}" if span.isalpha() else span, is_zero_allowed=False),
+        }
     except ValueError as error:
         raise click.BadParameter(f"has a span that {error}", param_hint="--rate") from None
 
 
-def _limits(queue: dict[str, Any]) -> str:
+def _limits(queue: Mapping[str, Any]) -> str:
     rate, places = queue["rate_limit"], queue["concurrency"]
     said = [] if places is None else [f"{places} at a time"]
     said += [] if rate is None else [f"{rate['max']} starts per {rate['per_seconds']:g} s"]
