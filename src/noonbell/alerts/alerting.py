@@ -232,19 +232,16 @@ class AlertLoop:
         explained = []
         looked_up = 0
         for event in events:
+            told = event
             if event.type == "run.failed" and event.run_id is not None and looked_up < _LOOKED_UP:
                 looked_up += 1
                 run = await self._store.run(event.run_id)
                 if run is not None:
                     details = run.error_details or {}
-                    more = {
-                        "error": (run.error_message or "")[:500],
-                        "kind": details.get("kind"),
-                        SAID: details.get(SAID),
-                    }
-                    explained.append(msgspec.structs.replace(event, data={**event.data, **more}))
-                    continue
-            explained.append(event)
+                    more = {name: details.get(name) for name in ("kind", SAID)}
+                    error = (run.error_message or "")[:500]
+                    told = msgspec.structs.replace(event, data={**event.data, "error": error, **more})
+            explained.append(told)
         return explained
 
     async def _upkeep(self) -> None:

@@ -94,7 +94,7 @@ class StructKind(FieldKind):
         if not isinstance(value, Mapping):
             at.expected(name, value, self.what)
             return self.sample_struct()
-        return read_into(self.of, value, ReadContext(at.problems, at.name_of(name), at.zone))
+        return read_into(self.of, value, at.inside(name))
 
     def schema(self) -> Schema:
         return {"$ref": REF + component_of(self.of)}
@@ -129,7 +129,7 @@ class TaggedKind(FieldKind):
         if not isinstance(value, Mapping):
             at.expected(name, value, self.what)
             return first.sample_struct()
-        inner = ReadContext(at.problems, at.name_of(name), at.zone)
+        inner = at.inside(name)
         word = value.get(self.tag)
         if not isinstance(word, str) or word not in self.of:
             what = Sentence("one of {words}", words=", ".join(self.of))

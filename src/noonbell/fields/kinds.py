@@ -356,7 +356,7 @@ class MapKind(FieldKind):
             return {}
         if isinstance(self.of, JsonKind):
             return self.of.read(value, at, name) or {}
-        inner = ReadContext(at.problems, at.name_of(name), at.zone)
+        inner = at.inside(name)
         found = {}
         for key, each in value.items():
             if at.problems.are_enough:

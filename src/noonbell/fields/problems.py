@@ -65,6 +65,10 @@ class ReadContext:
     def name_of(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
 
+    def inside(self, name: str) -> ReadContext:
+        """Of the object or the list that the field holds."""
+        return ReadContext(self.problems, self.name_of(name), self.zone)
+
     def wrong(self, name: str, problem: str, /, **facts: Any) -> None:
         """With facts, `problem` is the template of a Sentence."""
         self.problems.add(self.name_of(name), Sentence(problem, **facts) if facts else problem)

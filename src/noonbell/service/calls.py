@@ -191,7 +191,7 @@ class Calls:
             url = getattr(asked, name)
             if url is not None and at.name_of(name) not in at.problems.found:
                 self._check_url(name, url, at)
-        check_http_headers(asked.headers, ReadContext(at.problems, at.name_of("headers")))
+        check_http_headers(asked.headers, at.inside("headers"))
         if asked.run_at is not None and asked.delay_seconds is not msgspec.UNSET:
             at.wrong("run_at", "cannot be combined with delay_seconds; expected one of the two")
         if asked.concurrency_key is None and given.get("max_per_key") is not None:

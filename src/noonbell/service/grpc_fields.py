@@ -88,7 +88,7 @@ def check_grpc(values: Mapping[str, Any], at: ReadContext, _check_template: Any)
     if not is_extra_installed():
         at.wrong("grpc", NEEDS_EXTRA)
         return
-    inner = ReadContext(at.problems, at.name_of("grpc"), at.zone)
+    inner = at.inside("grpc")
     try:
         address = address_of(call)
     except ValueError as problem:
@@ -96,9 +96,9 @@ def check_grpc(values: Mapping[str, Any], at: ReadContext, _check_template: Any)
     else:
         if call.tls is not None and not address.is_tls:
             inner.wrong("tls", "is set, but grpc:// addresses do not use TLS; expected grpcs://, or no tls")
-    _check_metadata(call.metadata, ReadContext(at.problems, inner.name_of("metadata")))
+    _check_metadata(call.metadata, inner.inside("metadata"))
     if call.tls is not None:
-        _check_tls(call.tls, ReadContext(at.problems, inner.name_of("tls")))
+        _check_tls(call.tls, inner.inside("tls"))
     if call.descriptor_set is not None:
         try:
             method_in(pool_of(call.descriptor_set), call.method)

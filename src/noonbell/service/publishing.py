@@ -269,7 +269,7 @@ def read_publication(
 
 
 def _check_dedupe(asked: TriggerWrite, rule: Dedupe, at: ReadContext) -> None:
-    is_key, within = rule.mode is DedupeMode.KEY, ReadContext(at.problems, at.name_of("dedupe"))
+    is_key, within = rule.mode is DedupeMode.KEY, at.inside("dedupe")
     if asked.key is not None:
         at.wrong("dedupe", "has its own key, and key is given too; expected one of the two")
     if is_key and rule.seconds is not None:

@@ -59,7 +59,7 @@ def check_http(values: Mapping[str, Any], at: ReadContext, check_template: Check
         if problem is not None:
             at.expected("target_url", url, problem)
         _check_template(at, "target_url", url, check_template)
-    _check_headers(values.get("headers") or {}, ReadContext(at.problems, at.name_of("headers")), check_template)
+    _check_headers(values.get("headers") or {}, at.inside("headers"), check_template)
     if body is not None:
         _check_template(at, "body_template", body, check_template)
     if (cancel_url := values.get("cancel_url")) is not None:
@@ -100,7 +100,7 @@ def check_command(values: dict[str, Any], at: ReadContext, _check_template: Chec
         at.expected("cwd", cwd, "an absolute path without `.`, `..` and doubled slashes")
     if user is not None and _USER.fullmatch(user) is None:
         at.expected("user", user, "the name of a user")
-    _check_env(values.get("env") or {}, ReadContext(at.problems, at.name_of("env")))
+    _check_env(values.get("env") or {}, at.inside("env"))
 
 
 def is_plain_path(path: str) -> bool:
@@ -250,14 +250,14 @@ def check_message(kind: TargetKind, values: Mapping[str, Any], at: ReadContext, 
             template = "is missing; expected an object that says what a task of exec_type {kind} publishes"
             at.wrong(field, template, kind=kind.name)
         return
-    inside = ReadContext(at.problems, at.name_of(field))
+    inside = at.inside(field)
     has_more = any(name.startswith(f"{inside.path}.") for name in at.problems.found)
     problem = None if inside.name_of("url") in at.problems.found else _broker_url_problem(kind, message.url)
     if problem is not None:
         inside.wrong("url", problem)
     if has_more:
         return
-    _check_headers(message.headers, ReadContext(at.problems, inside.name_of("headers")), check_template, is_http=False)
+    _check_headers(message.headers, inside.inside("headers"), check_template, is_http=False)
     _check_destination(message, inside, check_template)
     for name, wrong in _message_problems(message):
         inside.wrong(name, wrong)

@@ -361,9 +361,7 @@ class Tasks:
         scope.check_force(force=removal.force)
         await scope.check_tasks(self._store, list(versions))
         try:
-            deleted = await self._store.delete_tasks(
-                versions, by=by, cancel_running=removal.cancel_running, purge=removal.purge, force=removal.force
-            )
+            deleted = await self._store.delete_tasks(versions, by=by, **msgspec.structs.asdict(removal))
         except InvalidState as error:
             raise scope.without_names(error) from None
         self._wake(deleted)
@@ -448,13 +446,9 @@ class Tasks:
     ) -> Task:
         scope.check_force(force=removal.force)
         try:
+            task_id = (await self.get(ref)).id
             task = await self._store.delete_task(
-                (await self.get(ref)).id,
-                by=by,
-                cancel_running=removal.cancel_running,
-                purge=removal.purge,
-                force=removal.force,
-                expect_version=expect_version,
+                task_id, by=by, expect_version=expect_version, **msgspec.structs.asdict(removal)
             )
         except InvalidState as error:
             raise scope.without_names(error) from None

@@ -238,7 +238,7 @@ class SubscriptionLoop:
             del self._held[held.name]
             self._taken_at = -HELD
 
-    def _is_ours(self, held: _Held) -> bool:
+    def is_ours(self, held: _Held) -> bool:
         return (
             not self._is_closing
             and self._held.get(held.name) is held
@@ -254,7 +254,7 @@ class SubscriptionLoop:
                 held.upkeep_at = self._monotonic() + _UPKEEP
                 before = Instant(await self._store.now() - round(self._keep * SECOND))
                 await self._store.forget_webhooks(held.name, before, KEPT, _REMOVED_AT_ONCE)
-            while self._is_ours(held) and await self._pass(held):
+            while self.is_ours(held) and await self._pass(held):
                 pass
             if self._has_news(held):
                 self._signal.notify()  # they came when the last page had been read
@@ -373,9 +373,6 @@ class SubscriptionLoop:
         if self._observe is not None:
             self._observe(subscription.name, "delivered" if answer.error is None else "failed")
         return answer
-
-    def is_ours(self, held: _Held) -> bool:
-        return self._is_ours(held)
 
 
 class _Sending:
