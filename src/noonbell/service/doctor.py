@@ -14,6 +14,7 @@ import stat
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +28,6 @@ from noonbell.model.call import CALL_TYPE
 from noonbell.model.request import RunQuery, TaskQuery, UnclaimableRuns
 from noonbell.model.run import SUCCEEDED
 from noonbell.model.service_url import service_name
-from noonbell.model.subscription import HeldSubscription
 from noonbell.model.target_kind import COMMAND_TYPE, OWN_QUEUES, ExecType
 from noonbell.model.task import Task, TaskStatus
 from noonbell.model.worker import PART_OF, SERVE, Lack, WorkerState, is_scheduler_alive
@@ -103,22 +103,11 @@ async def look_at_store(store: Store, clock: Callable[[], int], *, sizes: bool =
     tasks in a list of its own.
     """
     yield await _clock(store, clock)
-    yield await _pause(store)
-    yield await _planner(store)
-    yield await _scheduler(store)
-    yield await _workers(store)
-    async for found in _commands(store):
-        yield found
-    async for found in _unserved(store):
-        yield found
-    async for found in _queues(store):
-        yield found
-    async for found in _calendars(store):
-        yield found
-    for found in _subscriptions(await store.subscriptions(), missed=sizes):
-        yield found
-    for found in await _rules(store):
-        yield found
+    for check in (_pause, _planner, _scheduler, _workers):
+        yield await check(store)
+    for look in (_commands, _unserved, _queues, _calendars, partial(_subscriptions, missed=sizes), _rules):
+        async for found in look(store):
+            yield found
     if sizes:
         yield await _tasks(store)
         yield await _size(store)
@@ -131,34 +120,29 @@ async def _calendars(store: Store) -> AsyncIterator[Finding]:
             yield finding("calendars", CheckStatus.CARE, "calendar_stale", name=each.name, error=each.ical_error)
 
 
-def _subscriptions(subscriptions: Sequence[HeldSubscription], *, missed: bool) -> list[Finding]:
+async def _subscriptions(store: Store, *, missed: bool) -> AsyncIterator[Finding]:
     """Subscriptions that fail, or were disabled because they did. With `missed`, also those that some events never
     reached, which stays true. One that an operator switched off is not reported.
     """
-    found: list[Finding] = []
-    for each in subscriptions:
+    for each in await store.subscriptions():
         name, state = each.subscription.name, each.state
         if state.disabled_at is not None:
             facts = {"since": rfc3339(state.disabled_at), "why": state.disabled_reason or "–", "n": state.pending}
-            found.append(finding("subscriptions", CheckStatus.ILL, "subscription_disabled", name=name, **facts))
+            yield finding("subscriptions", CheckStatus.ILL, "subscription_disabled", name=name, **facts)
         elif each.subscription.active and state.failing_since is not None:
             facts = {"since": rfc3339(state.failing_since), "n": state.pending}
-            found.append(finding("subscriptions", CheckStatus.CARE, "subscription_failing", name=name, **facts))
+            yield finding("subscriptions", CheckStatus.CARE, "subscription_failing", name=name, **facts)
         if missed and state.missed:
-            found.append(finding("subscriptions", CheckStatus.CARE, "subscription_missed", name=name, n=state.missed))
-    return found
+            yield finding("subscriptions", CheckStatus.CARE, "subscription_missed", name=name, n=state.missed)
 
 
-async def _rules(store: Store) -> list[Finding]:
+async def _rules(store: Store) -> AsyncIterator[Finding]:
     """Rules that name channels of which none is there and enabled. Their alerts are seen on the dashboard alone."""
     rules = [rule for rule in await store.alert_rules() if rule.enabled and rule.channels]
-    if not rules:
-        return []
-    open_ = {channel.name for channel in await store.alert_channels() if channel.enabled}
+    open_ = {channel.name for channel in await store.alert_channels() if channel.enabled} if rules else set()
     silent = [rule.name for rule in rules if open_.isdisjoint(rule.channels)]
-    return (
-        [finding("alerts", CheckStatus.CARE, "rules_silent", n=len(silent), names=shortened(silent))] if silent else []
-    )
+    if silent:
+        yield finding("alerts", CheckStatus.CARE, "rules_silent", n=len(silent), names=shortened(silent))
 
 
 async def _clock(store: Store, clock: Callable[[], int]) -> Finding:

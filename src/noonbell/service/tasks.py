@@ -477,9 +477,8 @@ class Tasks:
         for start in range(0, len(ids), _BATCH):
             changed += await self._store.set_status(ids[start : start + _BATCH], status, by=by)
         if changed:
-            self._wakeup.signal(PLAN)
-            self._wakeup.signal(ORDERS)
-            self._wakeup.signal(ANY_QUEUE)
+            for topic in (PLAN, ORDERS, ANY_QUEUE):
+                self._wakeup.signal(topic)
         return changed
 
     async def _set_status(
