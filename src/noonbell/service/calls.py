@@ -141,10 +141,10 @@ class Calls:
         """The built-in tasks by queue. They are never changed nor deleted."""
 
     async def call(self, given: Mapping[str, Any], *, trace_id: str | None = None) -> PublishResult:
-        problems = Problems()
-        asked = self._read(given, ReadContext(problems))
-        await self._check_expiry([(asked, ReadContext(problems))])
-        problems.finish()
+        at = ReadContext(Problems())
+        asked = self._read(given, at)
+        await self._check_expiry([(asked, at)])
+        at.problems.finish()
         (made,) = await self._publish([asked], trace_id)
         return made
 
@@ -156,8 +156,7 @@ class Calls:
         if not 1 <= len(given) <= MOST_CALLS:
             problems.add("calls", f"are {len(given)}; expected 1 to {MOST_CALLS}")
             problems.finish()
-        asked: list[CallWrite] = []
-        expiring: list[tuple[CallWrite, ReadContext]] = []
+        asked: list[tuple[CallWrite, ReadContext]] = []
         for index, each in enumerate(given):
             if problems.are_enough:
                 break
@@ -165,14 +164,12 @@ class Calls:
                 await asyncio.sleep(0)  # others have their turn: a large batch takes a good part of a second
             if isinstance(each, Mapping):
                 at = ReadContext(problems, f"calls[{index}]")
-                asked.append(self._read(each, at))
-                if asked[-1].expires_at is not None:
-                    expiring.append((asked[-1], at))
+                asked.append((self._read(each, at), at))
             else:
                 problems.add(f"calls[{index}]", "is not an object")
-        await self._check_expiry(expiring)
+        await self._check_expiry(asked)
         problems.finish()
-        return await self._publish(asked, trace_id)
+        return await self._publish([call for call, _ in asked], trace_id)
 
     async def shown(self, run_ids: Sequence[RunId]) -> dict[RunId, dict[str, Any]]:
         """What those of the runs that are calls call, their secrets masked."""

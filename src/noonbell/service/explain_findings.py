@@ -269,10 +269,7 @@ def blocked_reason(wait: Wait, run: Run, workers: Sequence[WorkerInfo], now: Ins
     if wait.until is not None and wait.rated_until is None:
         return SlotFinding("waiting", "waiting_until", facts={"until": wait.until})
     if wait.all_paused is not None:
-        everything = wait.all_paused
-        facts = of_pause(everything)
-        more = why_paused(everything)
-        return SlotFinding("paused", actor=everything.by, since=everything.since, facts=facts, more=more)
+        return paused("", wait.all_paused)
     if wait.paused is not None:
         pause = wait.paused
         facts = {"queue": pause.queue, "actor": pause.by, "since": pause.since}

@@ -152,14 +152,7 @@ class Queues:
         for field, problem in hours_problems("quiet", limits.quiet).items():
             problems.add(field, problem)
         problems.finish()
-        return await self._set(
-            name,
-            by,
-            rate_limit=limits.rate_limit,
-            concurrency=limits.concurrency,
-            quiet=limits.quiet,
-            spread_seconds=limits.spread_seconds,
-        )
+        return await self._set(name, by, **msgspec.structs.asdict(limits))
 
     async def pause_now(self, name: str, now: Instant) -> Pause | None:
         """Since when it is paused, and by whom; None: it is open."""
