@@ -50,26 +50,10 @@ _HARMLESS_PREFIXES = (
 )
 """Of headers that are harmless unless the rest of the name is that of a secret: `X-Forwarded-Access-Token` is one."""
 _HARMLESS_VARIABLES = frozenset(
-    [
-        "columns",
-        "debug",
-        "home",
-        "lang",
-        "language",
-        "lines",
-        "log_level",
-        "logname",
-        "no_color",
-        "path",
-        "pwd",
-        "pythonunbuffered",
-        "shell",
-        "term",
-        "tmpdir",
-        "tz",
-        "user",
-        "verbose",
-    ]
+    """
+    columns debug home lang language lines log_level logname no_color path pwd pythonunbuffered shell term tmpdir tz
+    user verbose
+    """.split()  # noqa: SIM905 - as above
 )
 _HARMLESS_NAME = re.compile(r"^(token_ttl|.*_id)$", re.IGNORECASE)
 _USERINFO = re.compile(r"(?P<before>(?<=[A-Za-z0-9+.-])://[^/\s:@?#]*:)[^/\s?#]*@")

@@ -23,6 +23,7 @@ from noonbell.api.params import ACTOR, BOUNDS
 from noonbell.api.responses import request_id
 from noonbell.errors import Forbidden, Unauthorized
 from noonbell.model.access import OWN_RUN, AuditAction, Role, Token, TokenScope
+from noonbell.model.run import RunId
 from noonbell.ports import Store
 from noonbell.service import scope as request_scope
 from noonbell.service.access import Access
@@ -94,7 +95,7 @@ class AccessGuard:
             params.add_to_audit(request, task=name)
 
     async def _who(self, request: Request) -> Token:
-        secret = _bearer(request)
+        secret = _bearer(request.headers)
         if secret is not None:
             return await self._access.who(secret, _peer(request))
         # Changes need the header, which no other site can make a browser send.
@@ -146,8 +147,8 @@ def _address(request: Request, endpoint: Endpoint) -> str:
     return endpoint.base + path
 
 
-def _bearer(request: Request) -> str | None:
-    kind, _, secret = request.headers.get("authorization", "").partition(" ")
+def _bearer(headers: Headers) -> str | None:
+    kind, _, secret = headers.get("authorization", "").partition(" ")
     return secret.strip() if kind.lower() == "bearer" and secret.strip() else None
 
 
@@ -163,9 +164,8 @@ _OPEN: Final = re.compile(r"(?:/legacy)?/api/v1/(?:healthz|livez|readyz|callback
 class OwnRunCheck:
     """For servers that ask for no token."""
 
-    def __init__(self, app: ASGIApp, is_ours: Callable[[int], Awaitable[bool]], access: Access) -> None:
-        """`is_ours` says whether there is a run of that id."""
-        self._app, self._is_ours, self._access = app, is_ours, access
+    def __init__(self, app: ASGIApp, store: Store, access: Access) -> None:
+        self._app, self._store, self._access = app, store, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not _OPEN.fullmatch(scope["path"]):
@@ -174,12 +174,13 @@ class OwnRunCheck:
 
     async def _check(self, scope: Scope, headers: Headers) -> None:
         run_id = headers.get(_HEADER, "")
-        if not (run_id.isascii() and run_id.isdigit() and len(run_id) <= 16 and await self._is_ours(int(run_id))):
+        if not (run_id.isascii() and run_id.isdigit() and len(run_id) <= 16):
             return
-        kind, _, secret = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and secret.strip():
+        if await self._store.run(RunId(int(run_id))) is None:
+            return
+        if (secret := _bearer(headers)) is not None:
             peer = scope.get("client")
-            await self._access.who(secret.strip(), peer[0] if peer else "")  # Unauthorized, if it is not a good one
+            await self._access.who(secret, peer[0] if peer else "")  # Unauthorized, if it is not a good one
             return
         raise Forbidden(
             f"run {run_id} of this installation calls its own API without a token;"

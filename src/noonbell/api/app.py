@@ -21,7 +21,6 @@ from noonbell.api.access import AccessGuard, OwnRunCheck, Session
 from noonbell.api.alerts import AlertCalls
 from noonbell.api.bulk import BulkCalls
 from noonbell.api.calendars import CalendarCalls
-from noonbell.api.calls import CallCalls
 from noonbell.api.endpoint import Endpoint, call, endpoints_of, routes
 from noonbell.api.events import EventCalls
 from noonbell.api.middleware import RequestMiddleware
@@ -30,7 +29,7 @@ from noonbell.api.plans import PlanCalls
 from noonbell.api.queues import QueueCalls
 from noonbell.api.reports import ExplainCalls, ScheduleCalls, SlotCalls, StatsCalls, TimelineCalls
 from noonbell.api.request_origin import AllowedCallers, AllowedHosts, TrustedProxies
-from noonbell.api.runs import CallbackCalls, RunCalls, TaskHistoryCalls
+from noonbell.api.runs import CallbackCalls, CallCalls, RunCalls, TaskHistoryCalls
 from noonbell.api.subscriptions import SubscriptionCalls
 from noonbell.api.system import Health, InstallationReader, MetricsCalls, MetricsRender, PauseCalls, SystemCalls
 from noonbell.api.tasks import ApplyCalls, TaskCalls
@@ -39,7 +38,7 @@ from noonbell.api.views import ViewCalls
 from noonbell.engine.event_hub import Hub
 from noonbell.errors import NoonbellError
 from noonbell.model.access import Role
-from noonbell.model.run import RunId
+from noonbell.ports import Store
 from noonbell.service import Services
 from noonbell.service.access import Access
 from noonbell.service.scope import ScopeRule
@@ -49,29 +48,15 @@ from noonbell.subscriptions.service import Subscriptions
 
 
 def create_app(
-    services: Services,
+    endpoints: list[Endpoint],
+    store: Store,
     settings: Settings,
     *,
-    health: Health,
-    metrics_render: MetricsRender | None = None,
-    hub: Hub | None = None,
-    alerts: Alerts | None = None,
     access: Access | None = None,
     asks_for_tokens: bool = False,
     session: Session | None = None,
-    installation: InstallationReader | None = None,
-    webhooks: Subscriptions | None = None,
 ) -> Starlette:
-    """`health` is `Node.health`; without `metrics_render`, or with metrics switched off, `/metrics` is not there.
-
-    Nor are `/installation`, `/events`, `/alerts` and `/subscriptions` without an `installation`, a `hub`, `alerts` and
-    `webhooks`. Without `access` no token is checked, and nothing is written into the audit log: for tests of something
-    else.
-    """
-
-    async def is_ours(run_id: int) -> bool:
-        return await services.store.run(RunId(run_id)) is not None
-
+    """Without `access` no token is checked, and nothing is written into the audit log: for tests of something else."""
     app = Starlette(
         middleware=[
             Middleware(
@@ -83,24 +68,12 @@ def create_app(
                 bodies_bytes=settings.server.max_bodies_bytes,
                 prefix=unquote(urlsplit(settings.server.public_url or "").path),
             ),
-            *([] if asks_for_tokens or access is None else [Middleware(OwnRunCheck, is_ours=is_ours, access=access)]),
+            *([] if asks_for_tokens or access is None else [Middleware(OwnRunCheck, store=store, access=access)]),
         ],
         exception_handlers={NoonbellError: responses.on_error, HTTPException: responses.on_error},
     )
     app.router.redirect_slashes = False
-    endpoints = all_endpoints(
-        services,
-        health=health,
-        metrics_render=metrics_render if settings.metrics.enabled else None,
-        hub=hub,
-        alerts=alerts,
-        access=access,
-        mints=asks_for_tokens,
-        installation=installation,
-        webhooks=webhooks,
-        with_legacy=settings.server.legacy_api,
-    )
-    guard = None if access is None else AccessGuard(access, services.store, enabled=asks_for_tokens, session=session)
+    guard = None if access is None else AccessGuard(access, store, enabled=asks_for_tokens, session=session)
     app.router.routes.extend(routes([*endpoints, *endpoints_of(DescriptionCalls(endpoints), "system", base="")], guard))
     return app
 
@@ -118,7 +91,11 @@ def all_endpoints(
     webhooks: Subscriptions | None = None,
     with_legacy: bool = False,
 ) -> list[Endpoint]:
-    """Every endpoint but the description's own. `mints`: whether callers may make tokens."""
+    """Every endpoint but the description's own. `health` is `Node.health`; `mints`: whether callers may make tokens.
+
+    Without `metrics_render`, an `installation`, a `hub`, `alerts` and `webhooks` there are no `/metrics`, `/installation`,
+    `/events`, `/alerts` and `/subscriptions`.
+    """
     return [
         *endpoints_of(ApplyCalls(services), "tasks"),
         *endpoints_of(TaskCalls(services), "tasks"),

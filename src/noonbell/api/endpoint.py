@@ -117,16 +117,9 @@ def call(
     """
 
     def mark(handler: H) -> H:
-        found = handler.__dict__.setdefault("described", [])
-        found.insert(
-            0,
-            {
-                "notes": " ".join((handler.__doc__ or "").split()),
-                **more,
-                "at": (methods, path, name, summary),
-                "role": role,
-            },
-        )
+        at = {"methods": tuple(methods.split()), "path": path, "name": name, "summary": summary, "role": role}
+        notes = " ".join((handler.__doc__ or "").split())
+        handler.__dict__.setdefault("described", []).insert(0, {**at, "notes": notes, **more})
         return handler
 
     return mark
@@ -139,11 +132,8 @@ def endpoints_of(
     found = []
     for name, method in vars(type(calls)).items():
         for each in getattr(method, "described", ()):
-            methods, path, operation, summary = each["at"]
-            more = {key: value for key, value in each.items() if key != "at"}
-            handler = _handler(getattr(calls, name), path, more)
-            handler = handler if wrap is None else wrap(handler)
-            found.append(Endpoint(tuple(methods.split()), path, handler, operation, summary, tag, base=base, **more))
+            handler = _handler(getattr(calls, name), each)
+            found.append(Endpoint(handler=wrap(handler) if wrap else handler, tag=tag, base=base, **each))
     return found
 
 
@@ -160,8 +150,8 @@ ARGUMENTS: Final[Mapping[str, Callable[[Request], Any]]] = {
 """What a method of an endpoint may take by these names."""
 
 
-def _handler(method: Callable[..., Awaitable[object]], path: str, described: Mapping[str, Any]) -> Handler:
-    readers = [_reader(name, path, described) for name in signature(method).parameters]
+def _handler(method: Callable[..., Awaitable[object]], described: Mapping[str, Any]) -> Handler:
+    readers = [_reader(name, described) for name in signature(method).parameters]
     status = described.get("status", 200)
 
     async def handle(request: Request) -> Response:
@@ -175,7 +165,7 @@ def _handler(method: Callable[..., Awaitable[object]], path: str, described: Map
     return handle
 
 
-def _reader(name: str, path: str, described: Mapping[str, Any]) -> Callable[[Request], Any]:
+def _reader(name: str, described: Mapping[str, Any]) -> Callable[[Request], Any]:
     match name:
         case "given":
             return partial(params.read_object, required=described.get("body_required", False))
@@ -187,10 +177,10 @@ def _reader(name: str, path: str, described: Mapping[str, Any]) -> Callable[[Req
             return partial(params.read_query, struct=described["query"])
         case _ if name in ARGUMENTS:
             return ARGUMENTS[name]
-        case _ if f"{{{name}}}" in path:
+        case _ if f"{{{name}}}" in described["path"]:
             return partial(params.piece, name=name)
         case _:
-            raise TypeError(f"{path} has nothing by the name of {name}")
+            raise TypeError(f"{described['path']} has nothing by the name of {name}")
 
 
 class EndpointGuard(Protocol):

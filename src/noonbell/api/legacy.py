@@ -6,13 +6,14 @@ Its statuses and error codes are ours as well. Bodies may have fields that it di
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from starlette.requests import Request
 
 from noonbell.api import params
-from noonbell.api.endpoint import Endpoint, Given, call, endpoints_of
+from noonbell.api.endpoint import LEGACY, Endpoint, Given, call, endpoints_of
 from noonbell.api.params import MOST_BYTES, read_object
 from noonbell.api.responses import Deleted, json_response
 from noonbell.api.runs import CallbackCalls, read_callback
@@ -37,6 +38,7 @@ from noonbell.model.task import Task, TaskId
 from noonbell.service import Services
 from noonbell.service.callbacks import CallbackAnswer, CallbackByIdsWrite, CallbackWrite
 from noonbell.service.filters import read_run_query
+from noonbell.service.scope import ScopeRule
 from noonbell.service.tasks import Removal
 
 ROOT: Final = "/legacy"
@@ -65,9 +67,9 @@ class LegacyCanceled(msgspec.Struct, frozen=True):
 
 
 class LegacyCalls:
-    def __init__(self, services: Services, health: Health) -> None:
+    def __init__(self, services: Services) -> None:
         self._services, self._dialect = services, CronjobDialect(services)
-        self._callbacks, self._system = CallbackCalls(services), SystemCalls(health, None)
+        self._callbacks = CallbackCalls(services)
 
     @call(
         "POST", "/tasks", "legacy_create_task", "Create a task", Role.OPERATOR,
@@ -180,33 +182,11 @@ class LegacyCalls:
             given = {**given, "task_id": (await self._dialect.task(TaskId(number), deleted=True)).id}
         return await self._services.callbacks.by_ids(given, source)
 
-    @call(
-        "GET", "/healthz", "legacy_healthz", "Whether the service is healthy: `ok`, or 503", None, answer_example="ok"
-    )
-    async def healthz(self) -> object:
-        return await self._system.healthz()
-
-    @call("GET", "/version", "legacy_version", "The version", Role.VIEWER, answer_example="v0.1.0")
-    async def version(self) -> object:
-        return await self._system.version()
-
     async def _task(self, request: Request, *, deleted: bool = False) -> Task:
         """The task that the path names. From here on its own id stands there: the audit log goes by that."""
         task = await self._dialect.task(params.task_ref(request), deleted=deleted)
         request.path_params["id"] = str(task.id)
         return task
-
-
-class LegacyMetrics:
-    def __init__(self, metrics_render: MetricsRender | None) -> None:
-        self._metrics = MetricsCalls(metrics_render)
-
-    @call(
-        "GET", "/metrics", "legacy_metrics", "Metrics for Prometheus", Role.VIEWER,
-        answer_example="cronjob_callback_pending 0.0\n",
-    )  # fmt: skip
-    async def metrics(self) -> object:
-        return await self._metrics.metrics()
 
 
 async def _trigger_fields(request: Request) -> dict[str, Any]:
@@ -222,7 +202,12 @@ async def _trigger_fields(request: Request) -> dict[str, Any]:
 
 
 def endpoints(services: Services, health: Health, metrics_render: MetricsRender | None) -> list[Endpoint]:
+    system = endpoints_of(SystemCalls(health, None), "legacy", base=BASE)
+    same = [
+        *(each for each in system if each.name in ("healthz", "version")),
+        *endpoints_of(MetricsCalls(metrics_render), "legacy", base=ROOT),
+    ]
     return [
-        *endpoints_of(LegacyCalls(services, health), "legacy", base=BASE),
-        *endpoints_of(LegacyMetrics(metrics_render), "legacy", base=ROOT),
+        *endpoints_of(LegacyCalls(services), "legacy", base=BASE),
+        *(replace(each, name=LEGACY + each.name, scope=ScopeRule.NOTHING) for each in same),
     ]

@@ -59,14 +59,9 @@ class QueueCalls:
         return paused
 
     @call(
-        "POST",
-        "/queues/{name}/resume",
-        "resume_queue",
-        "Resume a queue",
-        Role.OPERATOR,
-        scope=ScopeRule.QUEUE,
+        "POST", "/queues/{name}/resume", "resume_queue", "Resume a queue", Role.OPERATOR, scope=ScopeRule.QUEUE,
         answer=ShownQueue,
-    )
+    )  # fmt: skip
     async def resume(self, request: Request, name: str, by: str | None) -> object:
         await read_object(request)
         return await self._queues.resume(name, by=by)

@@ -33,13 +33,18 @@ def is_forwarded(headers: Headers) -> bool:
     return any(name in _FORWARDED or name.startswith(_FORWARDED_PREFIX) for name, _ in headers.raw)
 
 
-class TrustedProxies:
+class _Networks:
     def __init__(self, networks: Iterable[str] = ()) -> None:
         self._networks = [ipaddress.ip_network(network) for network in networks]
 
+    def _holds(self, address: IPAddress | None) -> bool:
+        return address is not None and any(address in network for network in self._networks)
+
+
+class TrustedProxies(_Networks):
     def apply(self, scope: Scope, headers: Headers) -> None:
         """Set `client` and `scheme` of the request to what a trusted proxy says of its caller."""
-        if not self._networks or scope.get("client") is None or not self._trusts(_address(scope["client"][0])):
+        if not self._networks or scope.get("client") is None or not self._holds(_address(scope["client"][0])):
             return
         scheme = headers.get("x-forwarded-proto", "").strip().lower()
         if scheme in ("http", "https"):
@@ -59,26 +64,17 @@ class TrustedProxies:
             if address is None:
                 return found
             found = address
-            if not self._trusts(address):
+            if not self._holds(address):
                 return found
         return found
 
-    def _trusts(self, address: IPAddress | None) -> bool:
-        return address is not None and any(address in network for network in self._networks)
 
-
-class AllowedCallers:
+class AllowedCallers(_Networks):
     """Addresses that requests may come from; without any, all are let in."""
-
-    def __init__(self, networks: Iterable[str] = ()) -> None:
-        self._networks = [ipaddress.ip_network(network) for network in networks]
 
     def problem(self, scope: Scope) -> Forbidden | None:
         """None for a caller that may. A caller without an address came by a socket of this machine."""
-        if not self._networks or scope.get("client") is None:
-            return None
-        address = _address(scope["client"][0])
-        if address is not None and any(address in network for network in self._networks):
+        if not self._networks or scope.get("client") is None or self._holds(_address(scope["client"][0])):
             return None
         return Forbidden("requests from this address are not accepted; server.allowed_callers lists those that are")
 

@@ -1,4 +1,4 @@
-"""Endpoints of runs, and of the callbacks by which a target reports how a run ended."""
+"""Endpoints of runs, of the callbacks by which a target reports how a run ended, and of calls, which are runs without a task."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ from noonbell.service.callbacks import (
     CallbackSource,
     CallbackWrite,
 )
+from noonbell.service.calls import CallBatchAnswer, CallBatchWrite, CallWrite
 from noonbell.service.cleaning import Cleaned, CleanRunsWrite, CleanWrite, RunsCleaned
 from noonbell.service.filters import RunFilter, RunList, TaskRef, check_bulk, read_run_query, run_query
 from noonbell.service.history import HistoryImported, RunRecords
-from noonbell.service.publishing import Backfilled, BackfillWrite, BatchAnswer, PublishBatch
+from noonbell.service.publishing import Backfilled, BackfillWrite, BatchAnswer, PublishBatch, ShownPublished
 from noonbell.service.runs import (
     EXPORT_FORMATS,
     AttemptList,
@@ -65,15 +66,9 @@ class RunCalls:
         self._runs = services.runs
 
     @call(
-        "GET",
-        "/runs",
-        "list_runs",
-        "The runs of all tasks",
-        Role.VIEWER,
-        scope=ScopeRule.LIST,
-        query=RunList,
-        answer=RunPage,
-    )
+        "GET", "/runs", "list_runs", "The runs of all tasks", Role.VIEWER, scope=ScopeRule.LIST,
+        query=RunList, answer=RunPage,
+    )  # fmt: skip
     async def page(self, query: Given) -> object:
         """On a page of n runs, a `result` or `error_details` of more than 4 MiB / n is null, and `omitted` has its
         size: `GET /runs/{run_id}` returns it.
@@ -342,3 +337,33 @@ def _sender(request: Request) -> tuple[dict[str, str], str]:
     if peer:  # as a proxy would: the sender of a refused one is recorded like all others
         headers["x-forwarded-for"] = ", ".join(filter(None, (headers.get("x-forwarded-for"), peer)))
     return headers, peer
+
+
+class CallCalls:
+    def __init__(self, services: Services) -> None:
+        self._calls = services.calls
+
+    @call(
+        "POST", "/calls", "make_call", "Call a URL, now or later, without a task", Role.OPERATOR,
+        body=CallWrite, body_required=True, most_bytes=MOST_BYTES, answer=ShownPublished, errors=("INVALID_STATE",),
+    )  # fmt: skip
+    async def one(self, request: Request, given: Given, trace_id: str) -> object:
+        """Once this returns, the call is stored: it is made at least once, and retried according to its policy. It
+        is a run of a built-in task: `GET /runs/{run_id}` shows it, `POST /runs/{run_id}/cancel` cancels it, `GET
+        /runs?origin=call` lists all calls. The outcome is sent to `success_url` or `failure_url`, as a call of
+        its own.
+        """
+        made = await self._calls.call(given, trace_id=trace_id)
+        params.add_to_audit(request, run_id=made.run_id)
+        return ShownPublished(made.run_id, made.outcome)
+
+    @call(
+        "POST", "/calls/batch", "make_calls", "Create up to 10,000 calls in one transaction", Role.OPERATOR,
+        body=CallBatchWrite, body_required=True, most_bytes=MOST_BYTES, answer=CallBatchAnswer, errors=("INVALID_STATE",),
+    )  # fmt: skip
+    async def batch(self, request: Request, trace_id: str) -> object:
+        """All calls are stored, or none. The results are in the order of the calls."""
+        wanted, problems = await params.read_list(request, "calls", "a list of calls", "a batch of calls")
+        made = await self._calls.call_batch(wanted, problems, trace_id=trace_id)
+        params.add_to_audit(request, calls=len(made))
+        return {"calls": [ShownPublished(each.run_id, each.outcome) for each in made]}

@@ -9,9 +9,7 @@ from noonbell.settings.loading import KEYS, Loaded, load, plain
 from noonbell.settings.sections import (
     AuthSettings,
     CallbackSettings,
-    ClusterSettings,
     DeclaredTask,
-    EventSettings,
     ExecutorSettings,
     JobSettings,
     LoggingSettings,
@@ -23,19 +21,15 @@ from noonbell.settings.sections import (
     SchedulerSettings,
     SecretSettings,
     ServerSettings,
-    SettingKey,
     Settings,
     StoreSettings,
-    WakeupSettings,
 )
 
 __all__ = [
     "KEYS",
     "AuthSettings",
     "CallbackSettings",
-    "ClusterSettings",
     "DeclaredTask",
-    "EventSettings",
     "ExecutorSettings",
     "JobSettings",
     "Loaded",
@@ -48,10 +42,8 @@ __all__ = [
     "SchedulerSettings",
     "SecretSettings",
     "ServerSettings",
-    "SettingKey",
     "Settings",
     "StoreSettings",
-    "WakeupSettings",
     "load",
     "plain",
 ]

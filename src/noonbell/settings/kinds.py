@@ -75,9 +75,7 @@ def number(least: int, most: int) -> SettingKind:
 
 def fraction(least: float, most: float) -> SettingKind:
     def read(value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise ValueError  # noqa: TRY004 - one error for all that cannot be read
-        found = float(value)
+        found = float(_text_of(value))
         if not least <= found <= most:
             raise ValueError
         return found
@@ -297,13 +295,17 @@ def _as_mapping(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
+def _text_of(given: Any) -> str:
+    """Of a text or a number. A bare yes in YAML is a boolean: better refused than sent as "True"."""
+    if isinstance(given, bool) or not isinstance(given, str | int | float):
+        raise ValueError  # noqa: TRY004 - one error for all that cannot be read
+    return str(given)
+
+
 def _read_headers(value: Any) -> Mapping[str, str]:
     headers: dict[str, str] = {}
     for name, given in _as_mapping(value).items():
-        # A bare yes in YAML is a boolean: better refused than sent as "True".
-        if isinstance(given, bool) or not isinstance(given, str | int | float):
-            raise ValueError  # noqa: TRY004 - one error for all that cannot be read
-        content = str(given)
+        content = _text_of(given)
         if not _HEADER_NAME.fullmatch(name) or name.lower() in _OWNED_HEADERS:
             raise ValueError
         if any(ord(char) < 32 or ord(char) == 127 for char in content):
@@ -342,9 +344,7 @@ def _read_labels(value: Any) -> Mapping[str, str]:
         value = {name.strip(): text.strip() if equals else _refuse() for name, equals, text in pairs}
     found: dict[str, str] = {}
     for name, given in _as_mapping(value).items():
-        if isinstance(given, bool) or not isinstance(given, str | int | float):
-            raise ValueError  # noqa: TRY004 - one error for all that cannot be read
-        text = str(given)
+        text = _text_of(given)
         if not 1 <= len(name) <= 255 or "=" in name or len(text) > 255 or not f"{name}{text}".isprintable():
             raise ValueError
         found[name] = text

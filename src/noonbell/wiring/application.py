@@ -43,32 +43,33 @@ async def application(
     parts: NodeParts, settings: Settings, health: Callable[[], Mapping[str, Any]]
 ) -> AsyncIterator[Starlette]:
     """`health` is what the node says of itself."""
-    from noonbell.api.app import create_app
+    from noonbell.api.app import all_endpoints, create_app
     from noonbell.api.request_origin import is_same_origin
     from noonbell.api.system import Installation
     from noonbell.web.context import Deps, Sessions
     from noonbell.web.routes import routes
 
-    store = shown_store_address(settings.store.url)
+    address = shown_store_address(settings.store.url)
 
     async def installation() -> Installation:
-        return Installation(version=__version__, installation_id=await parts.installation_id(), store=store)
+        return Installation(version=__version__, installation_id=await parts.installation_id(), store=address)
 
     asks = asks_for_tokens(settings)
     sessions = Sessions(parts.access, settings.auth.session_key)
-    app = create_app(
+    endpoints = all_endpoints(
         parts.services,
-        settings,
         health=health,
         metrics_render=None if parts.readings is None else parts.readings.page,
         hub=parts.hub,
         alerts=parts.alerts,
         access=parts.access,
-        asks_for_tokens=asks,
-        session=sessions.who,
+        mints=asks,
         installation=installation,
         webhooks=parts.webhooks,
+        with_legacy=settings.server.legacy_api,
     )
+    store = parts.services.store
+    app = create_app(endpoints, store, settings, access=parts.access, asks_for_tokens=asks, session=sessions.who)
     async with contextlib.AsyncExitStack() as open_parts:
         target = http_target(settings, (settings.server.port,))
         await open_part(target, open_parts)
@@ -83,7 +84,7 @@ async def application(
             webhooks=parts.webhooks,
             asks_for_tokens=asks,
             exposed=not is_loopback(settings.server.host),
-            try_call=_Caller(target, parts.services.store).call,
+            try_call=_Caller(target, store).call,
             sign_in=_sign_in(settings),
         )
         app.router.routes.extend(routes(site))

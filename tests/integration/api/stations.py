@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from integration.api.serving import Api, running
-from noonbell.api.app import create_app
+from noonbell.api.app import all_endpoints, create_app
 from noonbell.clock import ManualClock, rfc3339
 from noonbell.engine.planner import Planner
 from noonbell.engine.sweeper import Sweeper
@@ -119,7 +119,7 @@ async def bureau(url: str = "memory://", *, now: str = NOON, settings: Settings 
         services = Services(store, wakeup, Rules.of(settings))
         listener = socket.create_server(("127.0.0.1", 0))
         going.callback(listener.close)
-        app = create_app(services, settings, health=lambda: {"ok": True, "workers": []})
+        app = create_app(all_endpoints(services, health=lambda: {"ok": True, "workers": []}), services.store, settings)
         await going.enter_async_context(running(app, listener))
         session = await going.enter_async_context(aiohttp.ClientSession())
         api = Api(session, _OnlyServices(services), listener.getsockname()[1])  # type: ignore[arg-type]
