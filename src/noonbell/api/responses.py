@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from noonbell.errors import HTTP_STATUS, NoonbellError
 from noonbell.fields import meta
-from noonbell.model.request import Page, RunQuery, TaskQuery
+from noonbell.model.request import Page, PageQuery
 from noonbell.service.filters import REQUEST_ID
 
 
@@ -41,7 +41,7 @@ def text_response(text: str, status: int = 200) -> Response:
     return Response(text, status, media_type="text/plain; charset=utf-8")
 
 
-def page_answer(items: list[Any], page: Page[Any], query: RunQuery | TaskQuery) -> dict[str, Any]:
+def page_answer(items: list[Any], page: Page[Any], query: PageQuery) -> dict[str, Any]:
     """`total` is null where the page was asked for by cursor: counting is what a cursor spares."""
     told = {"items": items, "total": page.total, "page": query.page, "page_size": query.page_size}
     return {**told, "next_cursor": page.next_cursor, **({"total_is_least": True} if page.is_least else {})}

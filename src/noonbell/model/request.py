@@ -12,7 +12,17 @@ import msgspec
 from noonbell.clock import Instant
 from noonbell.fields import meta
 from noonbell.model.access import TokenScope
-from noonbell.model.run import Lease, Origin, Precondition, RunBodies, RunId, RunStatus, Settlement, SkipReason
+from noonbell.model.run import (
+    Lease,
+    NewRunOptions,
+    Origin,
+    Precondition,
+    RunBodies,
+    RunId,
+    RunStatus,
+    Settlement,
+    SkipReason,
+)
 from noonbell.model.target_kind import ExecType
 from noonbell.model.task import Task, TaskId, TaskPause, TaskSpec, TaskStatus
 from noonbell.model.worker import Lack, LeaseOrder, WorkerState
@@ -29,29 +39,22 @@ class IfFinished(enum.StrEnum):
     RERUN_SUCCEEDED = "rerun_succeeded"
 
 
-class Publication(msgspec.Struct, frozen=True, kw_only=True):
+class Publication(NewRunOptions, frozen=True, kw_only=True):
     """One run to be born outside the schedule."""
 
     task_id: TaskId
     origin: Origin = Origin.PUBLISH
-    payload: Any = msgspec.UNSET
-    """UNSET: the task's own payload."""
     overrides: dict[str, Any] | None = None
     """`override_body`, `force_async`, `concurrency_key`: what a publish changes for this run alone."""
     key: str | None = None
     if_finished: IfFinished = IfFinished.KEEP
     update_waiting: bool = False
-    delay_seconds: float = 0
-    run_at: Instant | None = None
-    priority: int | None = None
-    specific_worker_ids: tuple[str, ...] | None = None
     expires_in_seconds: int | None = None
     """None: as its task says."""
     expires_at: Instant | None = None
     """The moment itself, in place of seconds after it was due."""
     scheduled_time: Instant | None = None
     retry_of_run_id: RunId | None = None
-    trace_id: str | None = None
     dedupe: Dedupe | None = None
     """Instead of a key: which of several publishes make a run."""
 
@@ -164,21 +167,26 @@ class HeartbeatAnswer(msgspec.Struct, frozen=True):
     concurrency: int | None
 
 
-class ExpiredRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that time has run out on. What follows is decided outside and written by `settle`."""
+class UnsettledRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run about whose attempt others than its worker decide: what follows is decided outside and written by `settle`."""
 
     run_id: RunId
     task_id: TaskId
     token: int
-    precondition: Precondition
-    attempt: int
     retry_count: int
     lost_count: int
     worker_id: str | None
-    begun: bool
-    """At most once: its attempt was marked as begun."""
     is_step: bool = False
     """Of a flow, or a call: `Store.run_task` has what it carries out."""
+
+
+class ExpiredRun(UnsettledRun, frozen=True, kw_only=True):
+    """Something that time has run out on."""
+
+    precondition: Precondition
+    attempt: int
+    begun: bool
+    """At most once: its attempt was marked as begun."""
 
 
 class UnservedTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,18 +234,10 @@ class IncomingCallback(msgspec.Struct, frozen=True, kw_only=True):
     """False: if it finds no run, no record of it is kept."""
 
 
-class CallbackSubject(msgspec.Struct, frozen=True, kw_only=True):
+class CallbackSubject(UnsettledRun, frozen=True, kw_only=True):
     """The run that a callback speaks of, as it stands."""
 
-    run_id: RunId
-    task_id: TaskId
     status: RunStatus
-    token: int
-    retry_count: int
-    lost_count: int
-    worker_id: str | None
-    is_step: bool = False
-    """Of a flow: `Store.run_task` has what it carries out."""
     at: Instant = Instant(0)
     """Now."""
     attempt_began_at: Instant | None = None
@@ -290,14 +290,24 @@ class KeptReason(enum.StrEnum):
     """A part, step or child of it is not final."""
 
 
-class TaskQuery(msgspec.Struct, frozen=True, kw_only=True):
+class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What every page of a list is asked for by."""
+
+    label: tuple[str, str] | None = None
+    queue: str | None = None
+    scope: TokenScope | None = None
+    """Only what it holds."""
+    page: int = 1
+    page_size: int = 20
+    cursor: str | None = None
+
+
+class TaskQuery(PageQuery, frozen=True, kw_only=True):
     """A page of tasks. `sort` is a key of `stores.sql.read.TASK_ORDERS`; a leading `-` turns it round."""
 
     status: TaskStatus | None = None
     name: str | None = None
     """A part of the name."""
-    label: tuple[str, str] | None = None
-    queue: str | None = None
     managed_by: str | None = None
     exec_type: ExecType | None = None
     job_type: str | None = None
@@ -309,12 +319,7 @@ class TaskQuery(msgspec.Struct, frozen=True, kw_only=True):
     status_in: tuple[TaskStatus, ...] = ()
     include_system: bool = False
     include_deleted: bool = False
-    scope: TokenScope | None = None
-    """Only tasks that it holds."""
     sort: str = "id"
-    page: int = 1
-    page_size: int = 20
-    cursor: str | None = None
 
 
 MOST_LISTED: Final = 4 * 1024 * 1024
@@ -326,16 +331,14 @@ def share_of(count: int) -> int:
     return MOST_LISTED // count if count > 1 else 2**31 - 1
 
 
-class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
+class RunQuery(PageQuery, frozen=True, kw_only=True):
     """A page of runs, newest first unless `sort` says otherwise. Parts of a fan-out only with `parent_id`."""
 
     task_id: TaskId | None = None
     status: tuple[RunStatus, ...] = ()
-    queue: str | None = None
     worker_id: str | None = None
     key: str | None = None
     origin: Origin | None = None
-    label: tuple[str, str] | None = None
     text: str | None = None
     """A part of the task's name, or of what the error message of a run says that did not end well."""
     search: str | None = None
@@ -346,12 +349,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: RunId | None = None
     step_id: str | None = None
     """Only with `parent_id`: the runs of one step of that flow."""
-    scope: TokenScope | None = None
-    """Only runs that it holds."""
     sort: str = "-id"
-    page: int = 1
-    page_size: int = 20
-    cursor: str | None = None
     look: int | None = None
     """How many runs to look at for this page, roughly; if they are not enough, it is short and its cursor leads on. None: all.
 

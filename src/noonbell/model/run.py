@@ -413,18 +413,24 @@ MOST_CHILDREN: Final = 10_000
 """Of one run."""
 
 
-class ChildRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A child that a job asks for: the `position`-th that its attempt does, from 0."""
+class NewRunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be said of a run that is asked for."""
 
-    position: int
-    task: str
-    """Its name."""
     payload: Any = msgspec.UNSET
+    """UNSET: the task's own payload."""
     delay_seconds: float = 0
     run_at: Instant | None = None
     priority: int | None = None
     specific_worker_ids: tuple[str, ...] | None = None
     trace_id: str | None = None
+
+
+class ChildRequest(NewRunOptions, frozen=True, kw_only=True):
+    """A child that a job asks for: the `position`-th that its attempt does, from 0."""
+
+    position: int
+    task: str
+    """Its name."""
 
 
 class ChildState(msgspec.Struct, frozen=True, kw_only=True):
@@ -471,19 +477,24 @@ class OutcomeKind(enum.StrEnum):
     """The handler waits for its children: the run is parked until they have ended, and then attempted again."""
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What is recorded of how an attempt ended."""
+
+    response_code: int | None = None
+    result: Any = None
+    error_message: str | None = None
+    error_details: dict[str, Any] | None = None
+    bodies: RunBodies | None = None
+
+
+class Outcome(AttemptReport, frozen=True, kw_only=True):
     """How an attempt ended, before anybody decides what follows from it."""
 
     kind: OutcomeKind
     failure: str | None = None
     """With FAILURE: what `error_details.kind` shows, such as `timeout`, `http_5xx` or `error`."""
-    response_code: int | None = None
     retry_after: float | None = None
     """Seconds, as the target asked."""
-    result: Any = None
-    error_message: str | None = None
-    error_details: dict[str, Any] | None = None
-    bodies: RunBodies | None = None
 
 
 class Transition(enum.StrEnum):
@@ -518,7 +529,7 @@ class Precondition(enum.StrEnum):
     """CALLBACK_PENDING and past the callback's deadline: the sweep speaks."""
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+class Settlement(AttemptReport, frozen=True, kw_only=True):
     run_id: RunId
     token: int
     transition: Transition
@@ -530,11 +541,6 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     delay_seconds: float = 0
     task_version: int | None = None
     """The version that the attempt used."""
-    response_code: int | None = None
-    result: Any = None
-    error_message: str | None = None
-    error_details: dict[str, Any] | None = None
-    bodies: RunBodies | None = None
     plain: bool = False
     """Taken over from the lease, as the next three: see there."""
     counted: bool = False

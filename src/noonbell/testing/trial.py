@@ -11,9 +11,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from noonbell.clock import Instant, ManualClock, from_datetime, to_datetime
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.in_flight import AbandonedThreads
+from noonbell.engine.settle import failure
 from noonbell.engine.sweeper import Sweeper
 from noonbell.engine.worker import Worker
 from noonbell.errors import InvalidArgument, InvalidState
@@ -228,11 +231,8 @@ class _NoCommands:
 
     async def execute(self, assignment: Assignment) -> Outcome:
         name = assignment.task.name
-        return Outcome(
-            kind=OutcomeKind.FAILURE,
-            failure="error",
-            error_message=f"a trial carries out no commands, so not that of {name}: noonbell worker --commands does",
-            error_details={"kind": "error"},
+        return failure(
+            "error", f"a trial carries out no commands, so not that of {name}: noonbell worker --commands does"
         )
 
 
@@ -260,21 +260,10 @@ class _Http:
 
     async def execute(self, assignment: Assignment) -> Outcome:
         if self._answers is None:
-            return Outcome(
-                kind=OutcomeKind.FAILURE,
-                failure="error",
-                error_message=f"nothing answers {_called(assignment)} in this trial; give it http=…",
-                error_details={"kind": "error"},
-            )
+            return failure("error", f"nothing answers {_called(assignment)} in this trial; give it http=…")
         status = self._answers(assignment)
         if 200 <= status < 300:
             accepted = assignment.task.spec.awaits_callback
             return Outcome(kind=OutcomeKind.ACCEPTED if accepted else OutcomeKind.SUCCESS, response_code=status)
         kind = "http_5xx" if status >= 500 else "http_4xx"
-        return Outcome(
-            kind=OutcomeKind.FAILURE,
-            failure=kind,
-            response_code=status,
-            error_message=f"the target returned {status}",
-            error_details={"kind": kind},
-        )
+        return msgspec.structs.replace(failure(kind, f"the target returned {status}"), response_code=status)

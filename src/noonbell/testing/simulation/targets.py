@@ -15,6 +15,7 @@ import msgspec
 
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.callback import CallbackMessage, CallbackStatus, receive
+from noonbell.engine.settle import failure
 from noonbell.errors import NoonbellError
 from noonbell.model.request import IncomingCallback
 from noonbell.model.run import FINAL, Assignment, ChildRequest, Outcome, OutcomeKind, RunId, idempotency_key_of
@@ -160,9 +161,9 @@ class SimulatedTarget:
             outcome = await self._as_parent(assignment, result)
         elif draw.random() < character.loses_answer:
             delivery.answer = "lost"
-            outcome = _failure("connection_lost", "the answer was lost")
+            outcome = failure("connection_lost", "the answer was lost")
         elif draw.random() < character.fails:
-            outcome = _failure("http_5xx", "the target returned 500")
+            outcome = failure("http_5xx", "the target returned 500")
         elif spec.awaits_callback:
             log.call_back(assignment, draw)
             outcome = Outcome(kind=OutcomeKind.ACCEPTED, response_code=202)
@@ -183,7 +184,7 @@ class SimulatedTarget:
             )
             states = await store.children(lease.run_id, list(range(CHILDREN)))
         except NoonbellError as error:
-            return _failure("error", type(error).__name__)
+            return failure("error", type(error).__name__)
         counts = (lease.retry_count, lease.lost_count)
         if any(state.status not in FINAL for state in states):
             if self._log.parked.get(lease.run_id) == counts:
@@ -191,7 +192,3 @@ class SimulatedTarget:
             self._log.parked[lease.run_id] = counts
             return Outcome(kind=OutcomeKind.GATHERING)
         return Outcome(kind=OutcomeKind.SUCCESS, result={**result, "children": [str(each.status) for each in states]})
-
-
-def _failure(kind: str, message: str) -> Outcome:
-    return Outcome(kind=OutcomeKind.FAILURE, failure=kind, error_message=message, error_details={"kind": kind})
