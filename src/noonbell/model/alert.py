@@ -12,6 +12,7 @@ from noonbell.fields import Moment, meta
 from noonbell.model.calendar import LONGEST_SPREAD, MOST_QUIET, QuietHours
 from noonbell.model.run import RunId
 from noonbell.model.task import TaskId
+from noonbell.model.task_schedule import Labels
 
 
 class RuleKind(enum.StrEnum):
@@ -94,7 +95,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ()
     labels: Annotated[
-        dict[str, Annotated[str, meta(max_length=255)]],
+        Labels,
         meta(
             "Only tasks that have all of these labels. None: every task.", max_length=50, examples=[{"team": "billing"}]
         ),
@@ -218,7 +219,7 @@ class Mute(msgspec.Struct, frozen=True, kw_only=True):
         meta("Alerts about these tasks; `*` and `?` are wildcards. None: about everything.", max_length=100),
     ] = ()
     labels: Annotated[
-        dict[str, Annotated[str, meta(max_length=255)]],
+        Labels,
         meta("Alerts about tasks that have all of these labels.", max_length=50, examples=[{"team": "billing"}]),
     ] = {}
     until: Annotated[Moment, meta("When it ends.", examples=["2026-11-15T04:00:00Z"])]

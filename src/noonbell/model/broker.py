@@ -16,12 +16,11 @@ from noonbell.fields import meta as described
 
 _YEAR: Final = 31_536_000
 _Url = Annotated[str, described(anything=True, min_length=1, max_length=2_048)]
-_Headers = dict[str, Annotated[str, described(anything=True, max_length=8_192)]]
+HeaderValues = dict[str, Annotated[str, described(anything=True, max_length=8_192)]]
+Headers = Annotated[HeaderValues, described(max_length=100, expected="an object of at most 100 headers")]
 
 _HEADERS: Final = described(
-    "Sent with the message; placeholders allowed in values. All but harmless ones are masked in answers.",
-    max_length=100,
-    expected="an object of at most 100 headers",
+    "Sent with the message; placeholders allowed in values. All but harmless ones are masked in answers."
 )
 _CALLBACK: Final = described(
     "The message carries a callback's address and token; the run waits for the callback once the broker has the message."
@@ -33,7 +32,7 @@ class BrokerMessage(msgspec.Struct, frozen=True, kw_only=True):
     """What the messages of all brokers have."""
 
     url: _Url
-    headers: Annotated[_Headers, _HEADERS] = {}
+    headers: Annotated[Headers, _HEADERS] = {}
     callback: Annotated[bool, _CALLBACK] = False
     callback_timeout_sec: Annotated[int, _CALLBACK_SECONDS] = 300
 

@@ -206,7 +206,7 @@ class CalendarSaved(msgspec.Struct, frozen=True, kw_only=True):
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 """In the order of Python's weekdays."""
-_CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]"
+ClockTime = Annotated[str, meta(pattern=r"([01][0-9]|2[0-3]):[0-5][0-9]", expected="a time of day, HH:MM")]
 
 
 class QuietAction(enum.StrEnum):
@@ -219,21 +219,13 @@ class QuietHours(msgspec.Struct, frozen=True, kw_only=True):
     noun: ClassVar[str] = "quiet hours"
 
     from_: Annotated[
-        str,
-        described(
-            "When they begin, HH:MM.",
-            pattern=_CLOCK,
-            expected="a time of day, HH:MM",
-            missing="the start time, HH:MM",
-            examples=["22:00"],
-        ),
+        ClockTime,
+        described("When they begin, HH:MM.", missing="the start time, HH:MM", examples=["22:00"]),
     ] = msgspec.field(name="from")
     to: Annotated[
-        str,
+        ClockTime,
         described(
             "When they end, HH:MM; not after `from`: on the next day.",
-            pattern=_CLOCK,
-            expected="a time of day, HH:MM",
             missing="the end time, HH:MM",
             examples=["06:00"],
         ),

@@ -14,8 +14,10 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from noonbell.fields import meta
+from noonbell.model.broker import Headers
 from noonbell.model.target_kind import COMMAND_TYPE, ExecType, Method
 from noonbell.model.task import RetryPolicy, TaskSpec
+from noonbell.model.task_schedule import Labels
 
 CALL: Final = "call"
 """The key of the call in a run's `overrides`; its body is `override_body`, as that of any run that brings one."""
@@ -32,7 +34,6 @@ MOST_SECONDS: Final = 3_600
 """The longest timeout of a call. The built-in tasks have it, so the store waits that long for an attempt that hangs."""
 LONGEST_QUEUE: Final = 200
 
-Labels = dict[str, Annotated[str, meta(max_length=255)]]
 _Url = Annotated[str, meta(max_length=4_096)]
 
 
@@ -52,11 +53,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ]
     method: Annotated[str, meta("Method of the request.", choices=tuple(Method))] = "POST"
     headers: Annotated[
-        dict[str, Annotated[str, meta(anything=True, max_length=8_192)]],
+        Headers,
         meta(
             "Sent with the request. All but harmless ones are masked in responses.",
-            max_length=100,
-            expected="an object of at most 100 headers",
             examples=[{"Content-Type": "application/json"}],
         ),
     ] = {}

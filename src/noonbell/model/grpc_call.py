@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from noonbell.fields import meta as described
+from noonbell.model.broker import HeaderValues
 
 MOST_DESCRIPTORS = 524_288
 """Characters of a descriptor set in base64: 384 kB of descriptors."""
@@ -71,7 +72,7 @@ class GrpcCall(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ]
     metadata: Annotated[
-        dict[str, Annotated[str, described(anything=True, max_length=8_192)]],
+        HeaderValues,
         described(
             "Sent with the call. Names in small letters; the value of a name that ends in -bin is base64. All but harmless ones are masked"
             " in answers.",

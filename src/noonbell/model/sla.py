@@ -9,8 +9,8 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.fields import Moment, meta
+from noonbell.model.calendar import ClockTime
 
-_CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]"
 _LONGEST: Final = 30 * 86_400.0
 _UNITS: Final = {"h": 3_600, "d": 86_400}
 
@@ -43,11 +43,9 @@ class Sla(msgspec.Struct, frozen=True, kw_only=True):
         float | None, meta("A run ends at most this long after it was due.", ge=0, le=_LONGEST, examples=[3600])
     ] = None
     finish_by: Annotated[
-        str | None,
+        ClockTime | None,
         meta(
             "A run ends by this time of day, HH:MM in the task's time zone: the first such moment after it was due.",
-            pattern=_CLOCK,
-            expected="a time of day, HH:MM",
             examples=["06:00"],
         ),
     ] = None

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from noonbell.fields import meta as described
-from noonbell.model.broker import AmqpMessage, MqttMessage, NatsMessage, RedisMessage
+from noonbell.model.broker import AmqpMessage, Headers, MqttMessage, NatsMessage, RedisMessage
 from noonbell.model.grpc_call import GrpcCall
 from noonbell.model.task_schedule import YEAR, ScheduledTask
 
@@ -70,11 +70,9 @@ class TargetedTask(ScheduledTask, frozen=True, kw_only=True):
         ),
     ] = None
     headers: Annotated[
-        dict[str, Annotated[str, described(anything=True, max_length=8_192)]],
+        Headers,
         described(
             "Sent with the request; placeholders allowed in values. All but harmless ones are masked in responses.",
-            max_length=100,
-            expected="an object of at most 100 headers",
             examples=[{"Content-Type": "application/json"}],
         ),
     ] = msgspec.field(default_factory=dict)

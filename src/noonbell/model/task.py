@@ -19,7 +19,7 @@ from noonbell.model.broker import BrokerMessage
 from noonbell.model.calendar import LONGEST_SPREAD, MOST_QUIET, CalendarUse, QuietHours
 from noonbell.model.sla import Sla
 from noonbell.model.target_kind import KIND_OF, TARGET_KINDS, ExecType, TargetedTask, TargetKind
-from noonbell.model.task_schedule import NEVER, YEAR
+from noonbell.model.task_schedule import NEVER, YEAR, Labels
 
 TaskId = NewType("TaskId", int)
 
@@ -293,7 +293,7 @@ class TaskSpec(TargetedTask, frozen=True, kw_only=True):
     specific_worker_ids: Annotated[tuple[str, ...], described("Only these workers; empty: any.", max_length=1_000)] = ()
     min_worker_version: Annotated[int, described("Only workers of this version or newer.", ge=0, le=INT32)] = 0
     worker_labels: Annotated[
-        dict[str, Annotated[str, described(max_length=255)]],
+        Labels,
         described("Only workers that have all of these labels (`--label NAME=VALUE`); empty: any.", max_length=50),
     ] = msgspec.field(default_factory=dict)
     fanout: Annotated[Fanout | None, described("Each run is executed by several workers.")] = None

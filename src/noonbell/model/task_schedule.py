@@ -27,6 +27,8 @@ NEVER = Instant(0)
 
 YEAR = 31_536_000
 
+Labels = dict[str, Annotated[str, meta(max_length=255)]]
+
 
 class GapRule(enum.StrEnum):
     """Of a local time that the clock skips when it goes forward."""
@@ -79,10 +81,7 @@ class ScheduledTask(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ]
     description: Annotated[str, described("A description for people.", max_length=4_000, lines=True)] = ""
-    labels: Annotated[
-        dict[str, Annotated[str, described(max_length=255)]],
-        described("Names and values for finding tasks.", examples=[{"team": "billing"}]),
-    ] = {}
+    labels: Annotated[Labels, described("Names and values for finding tasks.", examples=[{"team": "billing"}])] = {}
     managed_by: Annotated[
         str,
         described(
@@ -150,7 +149,6 @@ WHEN_FIELDS: Final = ("schedule", "schedules", "exclude", "dst", "timezone", "st
 
 
 MOST_UPSTREAMS = 100
-_YEAR = 31_536_000
 
 
 class UpstreamOutcome(enum.StrEnum):
@@ -203,7 +201,7 @@ class After(msgspec.Struct, frozen=True, kw_only=True):
     join: Annotated[JoinMode, meta("Wait for all of them, or for the first.")] = JoinMode.ALL
     same_slot: Annotated[bool, meta("Match runs of the same slot; else one of each since the last run.")] = True
     within_seconds: Annotated[
-        int, meta("How long to wait for the others after the first has ended.", ge=1, le=_YEAR)
+        int, meta("How long to wait for the others after the first has ended.", ge=1, le=YEAR)
     ] = 86_400
 
     @property
