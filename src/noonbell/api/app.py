@@ -27,12 +27,12 @@ from noonbell.api.middleware import RequestMiddleware
 from noonbell.api.params import MOST_BYTES
 from noonbell.api.plans import PlanCalls
 from noonbell.api.queues import QueueCalls
-from noonbell.api.reports import ExplainCalls, ScheduleCalls, SlotCalls, StatsCalls, TimelineCalls
+from noonbell.api.reports import ReportCalls
 from noonbell.api.request_origin import AllowedCallers, AllowedHosts, TrustedProxies
-from noonbell.api.runs import CallbackCalls, CallCalls, RunCalls, TaskHistoryCalls
+from noonbell.api.runs import CallbackCalls, CallCalls, RunCalls
 from noonbell.api.subscriptions import SubscriptionCalls
 from noonbell.api.system import Health, InstallationReader, MetricsCalls, MetricsRender, PauseCalls, SystemCalls
-from noonbell.api.tasks import ApplyCalls, TaskCalls
+from noonbell.api.tasks import TaskCalls
 from noonbell.api.tokens import TokenCalls
 from noonbell.api.views import ViewCalls
 from noonbell.engine.event_hub import Hub
@@ -97,15 +97,9 @@ def all_endpoints(
     `/events`, `/alerts` and `/subscriptions`.
     """
     return [
-        *endpoints_of(ApplyCalls(services), "tasks"),
         *endpoints_of(TaskCalls(services), "tasks"),
-        *endpoints_of(SlotCalls(services), "tasks"),
-        *endpoints_of(ExplainCalls(services), "runs"),
-        *endpoints_of(TimelineCalls(services), "tasks"),
-        *endpoints_of(ScheduleCalls(services), "schedules"),
-        *endpoints_of(StatsCalls(services), "stats"),
+        *endpoints_of(ReportCalls(services), "tasks"),
         *endpoints_of(RunCalls(services), "runs"),
-        *endpoints_of(TaskHistoryCalls(services), "tasks"),
         *endpoints_of(CallbackCalls(services), "callbacks"),
         *endpoints_of(BulkCalls(services), "bulk"),
         *endpoints_of(ViewCalls(services), "views"),

@@ -89,6 +89,7 @@ H = TypeVar("H", bound=Callable[..., Awaitable[object]])
 class Described(TypedDict, total=False):
     """What `call` takes besides the address, the name, the summary and the role: see `Endpoint`."""
 
+    tag: str
     scope: ScopeRule
     answer: type[msgspec.Struct] | None
     answer_is_list: bool
@@ -128,12 +129,14 @@ def call(
 def endpoints_of(
     calls: object, tag: str, *, base: str = BASE, wrap: Callable[[Handler], Handler] | None = None
 ) -> list[Endpoint]:
-    """The endpoints of an object with methods that `call` has marked, in the order of the class. `tag` is their group."""
+    """The endpoints of an object with methods that `call` has marked, in the order of the class. `tag` is the group of those
+    that name none.
+    """
     found = []
     for name, method in vars(type(calls)).items():
         for each in getattr(method, "described", ()):
             handler = _handler(getattr(calls, name), each)
-            found.append(Endpoint(handler=wrap(handler) if wrap else handler, tag=tag, base=base, **each))
+            found.append(Endpoint(handler=wrap(handler) if wrap else handler, base=base, **{"tag": tag, **each}))
     return found
 
 

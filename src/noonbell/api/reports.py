@@ -59,7 +59,7 @@ class ExplainTask(msgspec.Struct, frozen=True, kw_only=True):
     lang: Lang = None
 
 
-class SlotCalls:
+class ReportCalls:
     def __init__(self, services: Services) -> None:
         self._services = services
 
@@ -88,27 +88,13 @@ class SlotCalls:
         asked = params.read_query(request, ExplainTask, zones.find(task.spec.timezone))
         return await self._services.explain.of_task(task, asked.at, known_language(asked.lang or language))
 
-
-class ExplainCalls:
-    def __init__(self, services: Services) -> None:
-        self._services = services
-
     @call(
         "GET", "/runs/{run_id}/explain", "explain_run", "Why a run ended as it did, or what it waits"
         " for", Role.VIEWER, scope=ScopeRule.RUN,
-        query=ExplainRun, answer=Explanation,
+        query=ExplainRun, answer=Explanation, tag="runs",
     )  # fmt: skip
     async def run(self, asked: ExplainRun, run_id: RunId, language: str) -> object:
         return await self._services.explain.of_run(run_id, known_language(asked.lang or language))
-
-
-_HALF = 12 * 3_600 * SECOND
-
-
-class TimelineCalls:
-    def __init__(self, services: Services) -> None:
-        self._store = services.store
-        self._timelines = services.timelines
 
     @call(
         "GET", "/timeline", "timeline", "What ran and what is planned, task by task", Role.VIEWER, scope=ScopeRule.LIST,
@@ -120,7 +106,7 @@ class TimelineCalls:
         """
         at = ReadContext(Problems())
         asked = read_into(TimelineList, query, at)
-        now = await self._store.now()
+        now = await self._services.store.now()
         since, until = _ends(asked, now)
         if not SECOND <= until - since <= LONGEST:
             at.wrong("to", "expected a time from one second to 32 days after from")
@@ -128,7 +114,7 @@ class TimelineCalls:
         wanted = msgspec.structs.replace(
             task_query(asked, at), sort="next_fire_at", page=asked.page, page_size=asked.page_size
         )
-        lanes, total = await self._timelines.lanes(wanted, since, until, now)
+        lanes, total = await self._services.timelines.lanes(wanted, since, until, now)
         return {
             "from": rfc3339(since),
             "to": rfc3339(until),
@@ -138,35 +124,17 @@ class TimelineCalls:
             "page_size": asked.page_size,
         }
 
-
-def _ends(asked: TimelineList, now: Instant) -> tuple[Instant, Instant]:
-    """The stretch that was asked for; a day around now by default."""
-    since, until = asked.since, asked.until
-    if since is None:
-        since = Instant(now - _HALF if until is None else until - 2 * _HALF)
-    return since, Instant(since + 2 * _HALF) if until is None else until
-
-
-class ScheduleCalls:
-    def __init__(self, services: Services) -> None:
-        self._services = services
-
     @call(
         "POST", "/schedules/preview", "preview_schedule", "What a schedule will do", Role.VIEWER, scope=ScopeRule.ANYTHING,
-        body=PreviewWrite, body_required=True, answer=SchedulePreview, is_audited=False,
+        body=PreviewWrite, body_required=True, answer=SchedulePreview, is_audited=False, tag="schedules",
     )  # fmt: skip
     async def preview(self, given: Given, language: str) -> object:
         """Computed by the scheduler's own code. `Accept-Language: zh` gives the sentence and the notes in Chinese."""
         return await self._services.previews.of(given, language)
 
-
-class StatsCalls:
-    def __init__(self, services: Services) -> None:
-        self._services = services
-
     @call(
         "GET", "/stats", "stats", "How runs ended over a period", Role.VIEWER, scope=ScopeRule.LIST,
-        query=StatsList, answer=StatsAnswer,
+        query=StatsList, answer=StatsAnswer, tag="stats",
     )  # fmt: skip
     async def stats(self, query: Given) -> object:
         """About all runs that ended in the time range from `from` to `to`, in whole minutes (up to two days back),
@@ -180,7 +148,7 @@ class StatsCalls:
 
     @call(
         "GET", "/stats/queues/{name}", "queue_stats", "How long the runs of a queue waited and took, over time", Role.VIEWER,
-        scope=ScopeRule.QUEUE, query=LoadList, answer=QueueStats,
+        scope=ScopeRule.QUEUE, query=LoadList, answer=QueueStats, tag="stats",
     )  # fmt: skip
     async def of_queue(self, asked: LoadList, name: str) -> object:
         """From the roll-ups: a run counts when it ended. Percentiles are within 2 %. `GET /queues/{name}/depth` has
@@ -190,7 +158,7 @@ class StatsCalls:
 
     @call(
         "GET", "/stats/workers/{worker_id}", "worker_stats", "How busy a worker was, over time", Role.VIEWER,
-        query=LoadList, answer=WorkerStats,
+        query=LoadList, answer=WorkerStats, tag="stats",
     )  # fmt: skip
     async def of_worker(self, asked: LoadList, worker_id: str) -> object:
         """From the roll-ups: a run counts when it ended. Only for workers that `GET /workers` lists: one without a
@@ -204,7 +172,7 @@ class StatsCalls:
     @call(
         "GET", "/stats/sla", "service_levels", "How well tasks meet their service"
         " levels", Role.VIEWER, scope=ScopeRule.LIST,
-        query=SlaList, answer=SlaAnswer,
+        query=SlaList, answer=SlaAnswer, tag="stats",
     )  # fmt: skip
     async def service_levels(self, query: Given) -> object:
         """For each task: start delay, queue time, duration, the ratio of runs that succeeded, the error budget that is
@@ -231,3 +199,14 @@ class StatsCalls:
         if runs.task_id is not None:
             await request_scope.check_tasks(self._services.store, [runs.task_id])
         return asked, runs
+
+
+_HALF = 12 * 3_600 * SECOND
+
+
+def _ends(asked: TimelineList, now: Instant) -> tuple[Instant, Instant]:
+    """The stretch that was asked for; a day around now by default."""
+    since, until = asked.since, asked.until
+    if since is None:
+        since = Instant(now - _HALF if until is None else until - 2 * _HALF)
+    return since, Instant(since + 2 * _HALF) if until is None else until

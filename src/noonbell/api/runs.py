@@ -242,31 +242,24 @@ class RunCalls:
             params.nothing_changed(request)
         return query, asked.dry_run
 
-
-class TaskHistoryCalls:
-    """Runs of one task: filled in for slots of the past, and removed."""
-
-    def __init__(self, services: Services) -> None:
-        self._services, self._backfills = services, services.backfills
-
     @call(
         "POST", "/tasks/{id}/backfill", "backfill_task", "Backfill a task", Role.OPERATOR, scope=ScopeRule.TASK,
-        body=BackfillWrite, body_required=True, answer=Backfilled, errors=("INVALID_STATE",),
+        body=BackfillWrite, body_required=True, answer=Backfilled, errors=("INVALID_STATE",), tag="tasks",
     )  # fmt: skip
     async def backfill(self, request: Request, ref: TaskRef, given: Given, trace_id: str) -> object:
         """One run for each slot from `from` to `to`, both included, in addition to whatever ran then. A slot that
         was already backfilled is not filled again, unless `if_finished` says so. At most 10,000 slots per call.
         """
-        done = await self._backfills.fill(ref, given, trace_id=trace_id)
+        done = await self._services.backfills.fill(ref, given, trace_id=trace_id)
         if given.get("dry_run"):
             params.nothing_changed(request)
         return done
 
     @call(
         "POST", "/tasks/{id}/clean", "clean_task", "Remove the final runs of a task", Role.OPERATOR, scope=ScopeRule.TASK,
-        body=CleanWrite, body_required=True, answer=Cleaned,
+        body=CleanWrite, body_required=True, answer=Cleaned, tag="tasks",
     )  # fmt: skip
-    async def clean(self, request: Request, ref: TaskRef, given: Given) -> object:
+    async def clean_task(self, request: Request, ref: TaskRef, given: Given) -> object:
         """With their attempts, bodies, logs, parts, steps and children. Up to 1,000, in one transaction; runs that
         cannot be removed are in `kept` with the reason, and do not prevent the others from being removed.
         """

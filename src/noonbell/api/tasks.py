@@ -141,6 +141,36 @@ class TaskCalls:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._tasks = services.tasks
+        self._applying = Applying(services)
+
+    @call(
+        "POST", "/tasks/apply", "apply_tasks", "Apply the tasks of a file for one"
+        " owner", Role.OPERATOR, scope=ScopeRule.BODY,
+        body=Apply, body_required=True, most_bytes=MOST_BYTES, answer=Applied,
+        errors=("ALREADY_EXISTS", "VERSION_CONFLICT"),
+    )  # fmt: skip
+    async def apply(self, request: Request, given: Given, by: str | None) -> object:
+        """Everything is checked before anything is written. If a task has a `version` that is no longer current, the
+        response is 412; if it belongs to another owner, 409, unless `adopt`. `prune` deletes the owner's tasks
+        that are no longer listed.
+        """
+        asked = read(Apply, given)
+        for index, task in enumerate(given["tasks"]):
+            if not isinstance(task, dict):
+                raise InvalidArgument.field(f"tasks[{index}]", f"is {shown(task)}; expected an object")
+        done = await self._applying.apply(
+            f"file:{asked.owner}",
+            given["tasks"],
+            by=by,
+            prune=asked.prune,
+            adopt=asked.adopt,
+            dry_run=asked.dry_run,
+        )
+        if asked.dry_run:
+            params.nothing_changed(request)
+        else:
+            params.add_to_audit(request, owner=f"file:{asked.owner}", **_applied(done))
+        return done
 
     @call(
         "POST", "/tasks", "create_task", "Create a task", Role.OPERATOR, scope=ScopeRule.BODY,
@@ -369,40 +399,6 @@ async def _listed(request: Request) -> tuple[list[Any], Problems]:
 
 def _etag(version: int) -> str:
     return f'"{version}"'
-
-
-class ApplyCalls:
-    def __init__(self, services: Services) -> None:
-        self._applying = Applying(services)
-
-    @call(
-        "POST", "/tasks/apply", "apply_tasks", "Apply the tasks of a file for one"
-        " owner", Role.OPERATOR, scope=ScopeRule.BODY,
-        body=Apply, body_required=True, most_bytes=MOST_BYTES, answer=Applied,
-        errors=("ALREADY_EXISTS", "VERSION_CONFLICT"),
-    )  # fmt: skip
-    async def apply(self, request: Request, given: Given, by: str | None) -> object:
-        """Everything is checked before anything is written. If a task has a `version` that is no longer current, the
-        response is 412; if it belongs to another owner, 409, unless `adopt`. `prune` deletes the owner's tasks
-        that are no longer listed.
-        """
-        asked = read(Apply, given)
-        for index, task in enumerate(given["tasks"]):
-            if not isinstance(task, dict):
-                raise InvalidArgument.field(f"tasks[{index}]", f"is {shown(task)}; expected an object")
-        done = await self._applying.apply(
-            f"file:{asked.owner}",
-            given["tasks"],
-            by=by,
-            prune=asked.prune,
-            adopt=asked.adopt,
-            dry_run=asked.dry_run,
-        )
-        if asked.dry_run:
-            params.nothing_changed(request)
-        else:
-            params.add_to_audit(request, owner=f"file:{asked.owner}", **_applied(done))
-        return done
 
 
 _MOST_NAMED: Final = 20
