@@ -202,7 +202,10 @@ def _bad(endpoint: Endpoint) -> dict[str, Any]:
     codes: dict[str, list[str]] = {}
     for code in dict.fromkeys((*_implied(endpoint), *endpoint.errors, *EVERYWHERE)):
         codes.setdefault(str(HTTP_STATUS[code]), []).append(code)
-    return {status: _ref_or_several(here) for status, here in sorted(codes.items())}
+    return {
+        status: {"$ref": f"#/components/responses/{here[0]}"} if len(here) == 1 else _error(*here)
+        for status, here in sorted(codes.items())
+    }
 
 
 def _implied(endpoint: Endpoint) -> Iterator[str]:
@@ -215,22 +218,14 @@ def _implied(endpoint: Endpoint) -> Iterator[str]:
         yield "INVALID_ARGUMENT"
 
 
-def _ref_or_several(codes: list[str]) -> dict[str, Any]:
-    if len(codes) == 1:
-        return {"$ref": f"#/components/responses/{codes[0]}"}
+def _error(*codes: str) -> dict[str, Any]:
+    """The answer of a status that these codes share."""
     examples = {code: {"summary": _MEANS[code], "value": _example(code)} for code in codes}
+    shown = {"examples": examples} if len(codes) > 1 else {"example": _example(codes[0])}
     return {
         "description": " ".join(f"{code}: {_MEANS[code]}" for code in codes),
         "headers": _REQUEST_ID,
-        "content": {"application/json": {"schema": _ref("Error"), "examples": examples}},
-    }
-
-
-def _error(code: str) -> dict[str, Any]:
-    return {
-        "description": f"{code}: {_MEANS[code]}",
-        "headers": _REQUEST_ID,
-        "content": {"application/json": {"schema": _ref("Error"), "example": _example(code)}},
+        "content": {"application/json": {"schema": _ref("Error"), **shown}},
     }
 
 
