@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from noonbell.api.endpoint import Endpoint, Given, Handler, call, endpoints_of
 from noonbell.api.params import MOST_BYTES
-from noonbell.api.responses import Deleted, json_response, page_answer
+from noonbell.api.responses import Deleted, etag, json_response, page_answer
 from noonbell.dialects.jobs import (
     STATUSES,
     ExecutionList,
@@ -83,7 +83,7 @@ class JobCalls:
     @call("GET", "/{id}", "get_job", "Read a job", Role.VIEWER, answer=ShownJob)
     async def get(self, ref: TaskRef) -> object:
         job = await self._jobs.get(ref)
-        return json_response(await self._jobs.show(job), headers=_etag(job))
+        return json_response(await self._jobs.show(job), headers=etag(job.version))
 
     @call(
         "PUT", "/{id}", "change_job", "Change a job", Role.OPERATOR,
@@ -137,17 +137,13 @@ class JobCalls:
         return page_answer(page.items, page, wanted)
 
     async def _show(self, job: Task) -> Response:
-        return json_response(await self._jobs.show(job), headers=_etag(job))
+        return json_response(await self._jobs.show(job), headers=etag(job.version))
 
     async def _saved(
         self, job: Task, given: Mapping[str, Any], language: str, status: int, headers: Mapping[str, str]
     ) -> Response:
         notes = await self._jobs.notes(job, given, language)
-        return json_response({**await self._jobs.show(job), "notes": notes}, status, {**headers, **_etag(job)})
-
-
-def _etag(job: Task) -> dict[str, str]:
-    return {"etag": f'"{job.version}"'}
+        return json_response({**await self._jobs.show(job), "notes": notes}, status, {**headers, **etag(job.version)})
 
 
 def _job_query(asked: JobList, at: ReadContext) -> TaskQuery:

@@ -37,6 +37,11 @@ def json_response(body: Any, status: int = 200, headers: Mapping[str, str] | Non
     return Response(_encode(body), status, headers=headers, media_type="application/json")
 
 
+def etag(version: int) -> dict[str, str]:
+    """The header that names the version, for `If-Match`."""
+    return {"etag": f'"{version}"'}
+
+
 def text_response(text: str, status: int = 200) -> Response:
     return Response(text, status, media_type="text/plain; charset=utf-8")
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from noonbell.api import params
 from noonbell.api.endpoint import Described, Given, call
 from noonbell.api.params import MOST_BYTES, read_object
-from noonbell.api.responses import Deleted, json_response, page_answer
+from noonbell.api.responses import Deleted, etag, json_response, page_answer
 from noonbell.clock import rfc3339_or_none
 from noonbell.errors import InvalidArgument
 from noonbell.fields import Moment, meta, plain, read, read_into
@@ -183,7 +183,7 @@ class TaskCalls:
         """
         task = await self._tasks.create(given, by=by)
         saved = self._services.previews.on_save(task, language)
-        headers = {"location": f"{request.scope['path']}/{task.id}", "etag": _etag(task.version)}
+        headers = {"location": f"{request.scope['path']}/{task.id}", **etag(task.version)}
         return json_response({"id": task.id, "name": task.name, **saved}, 201, headers)
 
     @call(
@@ -252,7 +252,7 @@ class TaskCalls:
     async def get(self, ref: TaskRef) -> object:
         """Its `ETag` is its version, for `If-Match`. Secrets are shown as `"***"`; writing that back keeps them."""
         task = await self._tasks.get(ref)
-        return json_response(await self._tasks.show(task), headers={"etag": _etag(task.version)})
+        return json_response(await self._tasks.show(task), headers=etag(task.version))
 
     @call(
         "PUT", "/tasks/{id}", "replace_task", "Replace a task: fields left out get their"
@@ -370,7 +370,7 @@ class TaskCalls:
     def _changed(self, task: Task, language: str) -> Response:
         saved = self._services.previews.on_save(task, language)
         body = {"updated": True, "version": task.version, **saved}
-        return json_response(body, headers={"etag": _etag(task.version)})
+        return json_response(body, headers=etag(task.version))
 
     async def _set_where(self, given: Given, status: TaskStatus, by: str | None) -> object:
         changed = await self._tasks.set_status_where(_bulk_query(given), status, by=by)
@@ -395,10 +395,6 @@ def _bulk_query(given: dict[str, object]) -> TaskQuery:
 
 async def _listed(request: Request) -> tuple[list[Any], Problems]:
     return await params.read_list(request, "tasks", "a list of tasks", "a batch")
-
-
-def _etag(version: int) -> str:
-    return f'"{version}"'
 
 
 _MOST_NAMED: Final = 20
