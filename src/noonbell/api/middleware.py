@@ -26,7 +26,6 @@ from noonbell.service.filters import ENCODED_SLASH, REQUEST_ID
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _SLASH = re.compile(rb"%2[Ff]")
-BODIES_BYTES: Final = 128 * 1024 * 1024
 _FREE_BYTES: Final = 64 * 1024
 """Of each body, which count for nothing: a heartbeat finds room however much others send."""
 
@@ -51,11 +50,11 @@ class RequestMiddleware:
         app: ASGIApp,
         most_bytes: int,
         *,
-        host_names: AllowedHosts | None = None,
-        proxies: TrustedProxies | None = None,
-        callers: AllowedCallers | None = None,
-        bodies_bytes: int = BODIES_BYTES,
-        prefix: str = "",
+        host_names: AllowedHosts | None,
+        proxies: TrustedProxies,
+        callers: AllowedCallers,
+        bodies_bytes: int,
+        prefix: str,
     ) -> None:
         """`host_names` is None where every caller is asked for a token: then any name will do. `prefix`: of addresses that a
         proxy passes on as they came, such as `/cron`; without it they are taken as well.
@@ -63,8 +62,8 @@ class RequestMiddleware:
         self._app = app
         self._most_bytes = most_bytes
         self._host_names = host_names
-        self._proxies = proxies or TrustedProxies()
-        self._callers = callers or AllowedCallers()
+        self._proxies = proxies
+        self._callers = callers
         self._room = _Room(bodies_bytes)
         self._prefix = prefix.rstrip("/")
 

@@ -34,7 +34,7 @@ def is_forwarded(headers: Headers) -> bool:
 
 
 class _Networks:
-    def __init__(self, networks: Iterable[str] = ()) -> None:
+    def __init__(self, networks: Iterable[str]) -> None:
         self._networks = [ipaddress.ip_network(network) for network in networks]
 
     def _holds(self, address: IPAddress | None) -> bool:
@@ -102,7 +102,7 @@ _OPEN: Final = re.compile(r"(?:/legacy)?/api/v1/(?:healthz|livez|readyz|callback
 class AllowedHosts:
     """Which requests are taken without a token."""
 
-    def __init__(self, names: Iterable[str] = (), *, forwarded: bool = False) -> None:
+    def __init__(self, names: Iterable[str], *, forwarded: bool) -> None:
         """`names`: taken besides `localhost` and addresses. `forwarded`: whether a proxy may pass requests on."""
         self._names = frozenset(names)
         self._forwarded = forwarded
