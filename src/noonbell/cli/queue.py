@@ -172,7 +172,7 @@ def _rate(text: str) -> dict[str, Any] | None:
         # `10/s` is what people write for 10/1s.
         return {
             "max": int(most),
-            "per_seconds": seconds_in(f"1{span}" if span.isalpha() else span, is_zero_allowed=False),
+            "per_seconds": seconds_in(f"1{span}" if span in ("s", "m", "h", "d") else span, is_zero_allowed=False),
         }
     except ValueError as error:
         raise click.BadParameter(f"has a span that {error}", param_hint="--rate") from None
