@@ -19,6 +19,7 @@ from noonbell.clock import SECOND, Instant
 from noonbell.engine import failpoint
 from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.settle import Subject, failed, failure, written
+from noonbell.model.callback_refusal import refused
 from noonbell.model.event import Callback
 from noonbell.model.failure_text import failure_text
 from noonbell.model.request import CallbackSubject, IncomingCallback
@@ -37,7 +38,7 @@ HEARD = ""
 Objection = Callable[[TaskSpec, Instant], str]
 """Why a callback for a run of that task is not to be believed; nothing where it is. The instant is now."""
 
-STALE = "the token is of an earlier attempt and older than callback.token_ttl"
+STALE = refused("stale")
 """Why a callback is ignored that comes too late with too old a token."""
 
 
@@ -77,7 +78,7 @@ def decide(
             return failed(who, verdict, msgspec.structs.replace(outcome, result=data))
         case CallbackStatus.RUNNING:
             open_still = subject.status in (RunStatus.RUNNING, RunStatus.CALLBACK_PENDING)
-            return HEARD if open_still else f"the run is {subject.status} and awaits no callback"
+            return HEARD if open_still else refused("not_open", status=subject.status, verb="awaits")
         case _:
             assert_never(status)
 

@@ -17,6 +17,7 @@ from noonbell.engine.attempt_runner import TaskCache
 from noonbell.engine.callback import CallbackMessage, CallbackStatus, receive
 from noonbell.errors import Forbidden, InvalidState, NotFound, RateLimited
 from noonbell.fields import list_of, meta, read
+from noonbell.model.callback_refusal import refused
 from noonbell.model.event import Callback
 from noonbell.model.request import CallbackSubject, IncomingCallback
 from noonbell.model.run import FINAL, FinalStatus, RunId, RunStatus, final_status
@@ -96,7 +97,7 @@ class Callbacks:
     async def refuse(self, token: str, source: CallbackSource) -> NoReturn:
         """Record a callback whose token belongs to no run, without its body, and raise what `by_token` raises for it."""
         came = self._incoming(source, token=token)
-        self._noted(source, came, await self._store.callback(came, lambda _: "unknown token"))
+        self._noted(source, came, await self._store.callback(came, lambda _: refused("unknown")))
         raise NotFound(_NO_RUN)
 
     async def by_token(self, token: str, given: Mapping[str, Any], source: CallbackSource) -> CallbackAnswer:
@@ -115,8 +116,7 @@ class Callbacks:
         asked = read(CallbackByIdsWrite, given)
         came = self._incoming(source, task_id=asked.task_id, run_id=asked.run_id)
         if await self._awaits_none(asked.task_id, asked.run_id):
-            reason = "the run awaits no callback: its task is not ASYNC"
-            return _answer(await self._store.callback(came, lambda _: reason))
+            return _answer(await self._store.callback(came, lambda _: refused("not_async")))
         return _answer(await self._receive(came, _message_of(asked), source))
 
     def _incoming(self, source: CallbackSource, **names: Any) -> IncomingCallback:

@@ -7,18 +7,18 @@ recommendation; `refusal` says why a callback was refused.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from markupsafe import Markup, escape
 
 from noonbell import when
 from noonbell.clock import Instant, instant_of, slot_of
-from noonbell.errors import ScheduleError
+from noonbell.errors import ScheduleError, Sentence
 from noonbell.model.calendar import QuietAction, QuietHours
+from noonbell.model.callback_refusal import REFUSALS, RefusalCode
 from noonbell.model.run import FINAL, SUCCEEDED, Origin, Run, RunStatus
 from noonbell.model.target_kind import FLOWS, HTTP
 from noonbell.model.task import Task, TaskSpec, TaskStatus
@@ -30,7 +30,7 @@ from noonbell.policy.quiet import quiet_at
 from noonbell.policy.slot_history import VersionSpan
 from noonbell.service.explain_findings import SlotFinding
 from noonbell.service.explain_words import TIMES, code_words
-from noonbell.service.translation import FailureFact
+from noonbell.service.translation import FailureFact, recognized
 from noonbell.web import i18n, render
 from noonbell.web.charts import badge
 from noonbell.web.context import PageContext
@@ -253,39 +253,26 @@ def _key(run: Run, spec: TaskSpec | None, cause: str, refused: str) -> str | Non
     return BY_CAUSE.get(cause)
 
 
-_KNOWN: Final = tuple(
-    (re.compile(pattern), key)
-    for pattern, key in (
-        (r"its signature does not match", "signature"),
-        (r"it is signed, but without", "unsigned"),
-        (r"it is not signed", "not_signed"),
-        (r"its signature is \d+ s (?:old|ahead)", "clock"),
-        (r"the token is of an earlier attempt", "stale"),
-        (r"the run is (?P<status>\w+) already", "over"),
-        (r"the run awaits no callback: its task is not ASYNC", "not_async"),
-        (r"the run is (?P<status>\w+) and (?:awaits|takes) no callback", "not_open"),
-        (r"unknown token", "unknown"),
-        (r"unknown run|the run is not of this task", "elsewhere"),
-    )
-)
-"""What the engine says of each, and the key of the page's words for it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    key: str
-    """Of `refused.…` and `refused.why.…`; empty where only the engine's own words are known."""
-    status: str
+    key: RefusalCode | Literal[""]
+    """Of `refused.…` and `refused.why.…`; empty where an older node said it in other words."""
+    facts: Mapping[str, str]
     said: str
+
+    @property
+    def status(self) -> str:
+        return self.facts.get("status", "")
 
 
 def refusal(reason: str | None) -> Refusal | None:
     if not reason:
         return None
-    for pattern, key in _KNOWN:
-        if found := pattern.match(reason):
-            return Refusal(key, found.groupdict().get("status") or "", reason)
-    return Refusal("", "", reason)
+    for code, text in REFUSALS.items():
+        found = recognized(reason, (text,))
+        if isinstance(found, Sentence):
+            return Refusal(code, found.facts, reason)
+    return Refusal("", {}, reason)
 
 
 def sentence(task: Mapping[str, Any], lang: str) -> str:

@@ -41,6 +41,7 @@ from noonbell.engine.worker import CallQueues, Worker
 from noonbell.engine.worker_protocol import LongPoll
 from noonbell.errors import NoonbellError, SettingsError
 from noonbell.model.call import CALL_TYPE
+from noonbell.model.callback_refusal import refused
 from noonbell.model.subscription import RetryRules
 from noonbell.model.target_kind import OWN_QUEUES, ExecType
 from noonbell.model.task import TaskSpec
@@ -137,12 +138,12 @@ class Judge:
         if not spec.secret:
             return ""
         if proof is None or signing.SIGNATURE not in proof.headers:
-            return "it is not signed, but callback.require_signature requires it" if self.must_be_signed else ""
+            return refused("not_signed") if self.must_be_signed else ""
         try:
             secret = opened(spec, self.sealer).secret or ""
             return signing.objection(secret, proof.headers, proof.body, now // SECOND)
         except NoonbellError as error:
-            return f"its signature cannot be checked: {error.message}"
+            return refused("unchecked", error=error.message)
 
 
 def open_hub(store: Store, wakeup: Wakeup, metrics: Metrics | None, open_parts: contextlib.AsyncExitStack) -> Hub:

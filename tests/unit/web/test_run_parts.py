@@ -8,6 +8,7 @@ import pytest
 
 from noonbell.clock import Instant
 from noonbell.engine.callback import STALE
+from noonbell.model.callback_refusal import REFUSALS
 from noonbell.model.event import Callback
 from noonbell.model.run import Attempt, Origin, Run, RunId, RunStatus
 from noonbell.model.task import TaskId, TaskSpec
@@ -135,8 +136,12 @@ def test_every_reason_that_the_engine_gives_has_words_of_its_own():
         signing.objection(secret, signed, b"{ }", 1000): "signature",
         signing.objection(secret, signed, b"{}", 9000): "clock",
         signing.objection(secret, {signing.SIGNATURE: "v1,x"}, b"{}", 1000): "unsigned",
+        "unknown run": "no_run",
+        "its signature cannot be checked: no key": "unchecked",
+        "it is not signed, but callback.require_signature requires it": "not_signed",
     }
     assert {reason: refusal(reason).key for reason in told} == told
+    assert {*told.values()} == {*REFUSALS}
     for key in told.values():
         assert all(f"refused{more}.{key}" in catalogue(lang) for lang in LANGUAGES for more in ("", ".why"))
     assert refusal("the run is SUCCESS already").status == "SUCCESS"

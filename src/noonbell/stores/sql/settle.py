@@ -17,6 +17,7 @@ import msgspec
 
 from noonbell.clock import SECOND, Instant
 from noonbell.engine import failpoint
+from noonbell.model.callback_refusal import refused
 from noonbell.model.event import Callback
 from noonbell.model.request import CallbackSubject, Canceled, IncomingCallback, share_of
 from noonbell.model.run import FINAL, TRANSITIONS, Precondition, RunId, RunStatus, Settlement, SettleResult, Transition
@@ -341,7 +342,7 @@ def callback(
     live = rows.get(run_id)
     found = yield Fetch("select task_id, status, start_time from runs where id = :id", {"id": run_id})
     if not found:
-        return None, (yield from _record(now, callback, None, None, "unknown run"))
+        return None, (yield from _record(now, callback, None, None, refused("no_run")))
     task_id, stored = TaskId(found[0][0]), RunStatus(found[0][1])
     began_at = None if live is None else live.claimed_at if live.place == Place.LEASED else found[0][2]
     subject = msgspec.structs.replace(
@@ -351,7 +352,7 @@ def callback(
         token_made_at=None if callback.token is None else made_at(callback.token),
     )
     if live is None or subject.status in FINAL:
-        recorded = yield from _refuse(now, callback, run_id, task_id, f"the run is {subject.status} already")
+        recorded = yield from _refuse(now, callback, run_id, task_id, refused("over", status=subject.status))
         yield from _forget_repeats(run_id)
         return subject, recorded
     answer = decide(subject)
@@ -361,7 +362,7 @@ def callback(
         return subject, (yield from _refuse(now, callback, run_id, task_id, answer))
     spoken = msgspec.structs.replace(answer, precondition=Precondition.ANSWERED, worker_id=None)
     settled = yield from apply(q, cache, now, rows, [spoken])
-    reason = "" if settled[0] is SettleResult.DONE else f"the run is {subject.status} and takes no callback"
+    reason = "" if settled[0] is SettleResult.DONE else refused("not_open", status=subject.status, verb="takes")
     standing = yield Fetch("select status from runs where id = :id", {"id": run_id})
     if settled[0] is SettleResult.DONE:
         subject = msgspec.structs.replace(subject, status=RunStatus(standing[0][0]), settlement=spoken)
@@ -376,12 +377,12 @@ def callback_run(token: str) -> Work[RunId | None]:
 def _find(given: IncomingCallback) -> Work[tuple[int | None, str]]:
     if given.token is not None:
         run_id = yield from callback_run(given.token)
-        return run_id, "" if run_id is not None else "unknown token"
+        return run_id, "" if run_id is not None else refused("unknown")
     rows = yield Fetch("select task_id from runs where id = :id", {"id": given.run_id})
     if not rows:
-        return None, "unknown run"
+        return None, refused("no_run")
     if rows[0][0] != given.task_id:
-        return None, "the run is not of this task"
+        return None, refused("elsewhere")
     return given.run_id, ""
 
 

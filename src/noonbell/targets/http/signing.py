@@ -13,6 +13,7 @@ import hmac
 from collections.abc import Mapping, Sequence
 
 from noonbell.errors import InvalidArgument
+from noonbell.model.callback_refusal import refused
 
 PREFIX = "whsec_"
 ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
@@ -36,13 +37,14 @@ def objection(secret: str, headers: Mapping[str, str], body: bytes, now: int) ->
     """What is wrong with a signature that came in; nothing where all is well. `now` is in seconds."""
     message_id, timestamp = headers.get(ID, ""), headers.get(TIMESTAMP, "")
     if not message_id or not (timestamp.isascii() and timestamp.isdecimal() and len(timestamp) < 16):
-        return f"it is signed, but without a {ID} and a {TIMESTAMP} in seconds"
+        return refused("unsigned", id=ID, timestamp=TIMESTAMP)
     made = sign(secret, message_id, int(timestamp), body)[SIGNATURE].encode()
     given = headers.get(SIGNATURE, "").encode()
     if not any(hmac.compare_digest(one, ours) for one in given.split() for ours in made.split()):
-        return "its signature does not match: it was not made of this body with the task's secret"
+        return refused("signature")
     if abs(away := now - int(timestamp)) > TOLERANCE:
-        return f"its signature is {abs(away)} s {'old' if away > 0 else 'ahead'}; {TOLERANCE} are allowed"
+        side = "old" if away > 0 else "ahead"
+        return refused("clock", seconds=abs(away), side=side, allowed=TOLERANCE)
     return ""
 
 
