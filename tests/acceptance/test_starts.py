@@ -7,6 +7,7 @@ import shlex
 import socket
 import sqlite3
 
+import asyncpg
 import pytest
 
 from services import forked
@@ -158,3 +159,14 @@ def test_a_user_that_mysql_does_not_let_in_is_told_of_with_two_ways_out(nodes, m
     assert (code, "Access denied for user 'nb_nobody'" in line, "hunter2" in line) == (8, True, False)
     assert "check user and password in store.url, mysql://USER:PASSWORD@HOST/DATABASE" in line
     assert "CREATE USER" in line
+
+
+@pytest.mark.bare_database
+async def test_a_database_that_takes_no_writes(nodes, postgres_url):
+    link = await asyncpg.connect(postgres_url)
+    await link.execute(f"alter database {postgres_url.rpartition('/')[2]} set default_transaction_read_only = on")
+    await link.close()
+    code, line = refusal(nodes.launch("--store", postgres_url, "--port", "0"))
+    assert code == 8
+    assert "the database is read-only" in line
+    assert "store.url" in line

@@ -29,6 +29,8 @@ from noonbell.settings.kinds import Host
 
 logger = logging.getLogger("noonbell.store")
 
+READ_ONLY = "the database is read-only, as a standby is: name the host that takes writes in store.url, or let this one take them"
+"""What is added to a server's own words."""
 LOOK_SECONDS = 3.0
 """That one host has to answer."""
 _AGAIN_AFTER = 0.5

@@ -28,7 +28,7 @@ from noonbell.model.request import Publication, PublishResult
 from noonbell.settings.kinds import Host, parse_server_address
 from noonbell.stores import blocking, caller_transaction
 from noonbell.stores.hosts import LOOK_SECONDS as HOST_SECONDS
-from noonbell.stores.hosts import HostFinder, HostState, unreachable
+from noonbell.stores.hosts import READ_ONLY, HostFinder, HostState, unreachable
 from noonbell.stores.migrations.table_lock import BEAT_SECONDS, LOOK_SECONDS, SchemaLock
 from noonbell.stores.sql import change_capture, publishing
 from noonbell.stores.sql.dialect import Dialect, on_duplicate, percent, update_join
@@ -125,6 +125,8 @@ _SESSION: dict[str, Any] = {
 _LOCK_TIMEOUT = 1205
 _AGAIN = frozenset({1213, 1020})
 _DUPLICATE = 1062
+_READ_ONLY = (1290, 1792, 1836)
+"""An option of the server prevents it; the transaction, or the server, is read-only."""
 _NO_DATABASE = 1049
 _USER = (
     "check user and password in store.url, mysql://USER:PASSWORD@HOST/DATABASE (characters such as @ and / as %40 and %2F), or make"
@@ -717,6 +719,8 @@ def _translated(error: Exception) -> Exception:
         return StoreUnavailable(f"MySQL: {_said(error)}; {way}")
     if code in _WAYS_IN:
         return StoreUnavailable(f"MySQL: {_said(error)}; {_WAYS_IN[code]}")
+    if code in _READ_ONLY:
+        return StoreUnavailable(f"MySQL: {_said(error)}; {READ_ONLY}")
     if isinstance(error, OSError | mysql_errors.MySQLError):
         return change_capture.refusal(error) or StoreUnavailable(f"MySQL: {_said(error)}")
     return error

@@ -28,6 +28,7 @@ from noonbell.ports import Sign
 from noonbell.stores import blocking, caller_transaction, migrations
 from noonbell.stores import postgres_fast as hot
 from noonbell.stores import postgres_steps as steps
+from noonbell.stores.hosts import READ_ONLY
 from noonbell.stores.postgres_arrays import NOW, ArrayStatements, Shape, cut
 from noonbell.stores.postgres_history import PartitionedHistory
 from noonbell.stores.postgres_partitions import ROUGH_COUNT
@@ -786,6 +787,8 @@ def _translated(error: BaseException) -> Exception:
         return StoreUnavailable(f"PostgreSQL: {error}; {way}")
     if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
         return StoreUnavailable(f"PostgreSQL: {error}; {way_in(error)}")
+    if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+        return StoreUnavailable(f"PostgreSQL: {error}; {READ_ONLY}")
     if isinstance(error, asyncpg.LockNotAvailableError):
         return LockTimeout(f"PostgreSQL: {error}")
     if isinstance(error, _AGAIN):

@@ -78,7 +78,7 @@ def read_payload(boxes: list[PayloadBox], sent: Mapping[str, str], own: Any, pro
     for each in boxes:
         text = sent.get(each.box, "")
         payload.pop(each.name, None)
-        if each.kind == "text" and (text or each.is_required):
+        if each.kind == "text" and text:
             payload[each.name] = text
         elif text.strip():
             payload[each.name] = text if each.kind == "select" else _read(each, text.strip(), problems)

@@ -76,6 +76,8 @@ async def test_what_is_wrong_is_said_at_its_box_and_no_run_is_made(api):
     assert 'value="cat"' in field(page, "p.picture")
     status, _, page = await post(api, f"/tasks/{task}/run", {"p.picture": "cat"})
     assert "is missing" in field(page, "p.width")
+    status, _, page = await post(api, f"/tasks/{task}/run", {"p.picture": "", "p.width": "1"})
+    assert (status, "is missing" in field(page, "p.picture")) == (400, True)
     status, _, page = await post(api, f"/tasks/{task}/run", {"p.picture": "cat", "p.width": "1", "priority": "much"})
     assert (status, 'id="p-priority"' in page) == (400, True)
     assert (await api.good("GET", f"/runs?task={task}"))["total"] == 0
