@@ -26,7 +26,7 @@ from conformance.store.builders import (
     run_of,
     status_of,
 )
-from noonbell.clock import ManualClock
+from noonbell.clock import SECOND, Instant, ManualClock
 from noonbell.model.failure_text import TEXTS, failure_text, said_by
 from noonbell.model.flow import StepState
 from noonbell.model.request import ClaimRequest, RunQuery
@@ -633,6 +633,26 @@ async def test_audit_finds_a_step_that_was_started_although_it_was_kept_or_skipp
         f"step 'a' of run {second} was kept from run {first}, and was started all the same",
         f"step 'c' of run {first} is SKIPPED, and was started all the same",
     ]
+
+
+async def test_audit_finds_a_step_whose_run_is_gone(store: Store, clock: ManualClock):
+    task = await flow(store, step("a"), step("b", "a", foreach=[1, 2, 3]), step("c", "b"))
+    first = await publish(store, task)
+    await carry_out(store, fails={"c": True})
+    clock.advance(3600)
+    second = await again(store, task, first)
+    await carry_out(store)
+    assert (await audit(store)).flaws == []
+    (a,) = [state.step_run_id for state in await store.flow_states(first) if state.step_id == "a"]
+    await execute(store, "delete from runs where id = :id", id=a)
+    await execute(store, "delete from runs where parent_id = :run and item_index = 1", run=first)
+    assert sorted(flaw.message for flaw in await store.flaws()) == [
+        f"step 'a' of run {first} was carried out by run {a}, which is not there",
+        f"step 'b' of run {first} succeeded 3 times, and has 2 runs",
+    ]
+    assert await store.clean(Instant(clock.now() - 60 * SECOND), 100) == 1
+    assert {state.copied_from for state in await store.flow_states(second)} == {first, None}
+    assert (await audit(store)).flaws == [], "what retention has removed, and a later run has kept of it, is no flaw"
 
 
 async def test_a_queues_limit_counts_steps(store: Store):

@@ -300,6 +300,8 @@ _OPEN_STEP = "from flow_steps s where s.run_id = l.run_id and s.status in ('WAIT
 _FLOWS_UNDER_WAY = (
     f"select l.run_id, l.task_id from live l join flows f on f.run_id = l.run_id where l.place = {int(Place.PARENT)}"
 )
+_STEPS = "select s.run_id, p.task_id, s.step_id, s.step_run_id, s.succeeded{} from flow_steps s join runs p on p.id = s.run_id"
+"""Of flows that are there: retention removes a flow with its steps; only one that was kept from another flow may outlive its run."""
 _JOINS = "select j.run_id, j.task_id, j.id from joins j"
 
 
@@ -378,6 +380,17 @@ _QUESTIONS: Mapping[InconsistencyKind, Sequence[_Question]] = {
             "select distinct s.run_id, r.task_id, s.step_id, s.status, s.copied_from from flow_steps s"
             " join runs r on r.parent_id = s.run_id and r.step_id = s.step_id"
             " where s.copied_from is not null or s.status in ('WAITING', 'SKIPPED')",
+        ),
+        _Question(
+            "step {2!r} of run {0} was carried out by run {3}, which is not there".format,
+            f"{_STEPS.format('')} left join runs r on r.id = s.step_run_id where r.id is null and s.step_run_id is not null"
+            " and s.copied_from is null",
+        ),
+        _Question(
+            "step {2!r} of run {0} succeeded {4} times, and has {5} runs".format,
+            f"{_STEPS.format(', coalesce(c.number, 0)')} left join (select parent_id, step_id, count(*) as number from runs where step_id is not null"
+            " group by parent_id, step_id) c on c.parent_id = s.run_id and c.step_id = s.step_id"
+            " where s.step_run_id is null and s.copied_from is null and s.succeeded > coalesce(c.number, 0)",
         ),
     ),
     InconsistencyKind.JOIN: (
