@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from noonbell.errors import InvalidArgument, Sentence, both
+from noonbell.model.failure_text import failure_text
 from noonbell.policy import value_path
 from noonbell.policy.value_path import InputError, ValuePath, clipped, kind_of
 
@@ -57,7 +58,7 @@ class Expression:
         try:
             return self._condition.value(scope)
         except RecursionError:
-            raise InputError("the condition compares values that are nested too deep") from None
+            raise InputError(failure_text("input_compared_deep")) from None
 
 
 def parse(text: str) -> Expression:
@@ -293,10 +294,9 @@ class _Comparison(_Node):
     def _ordered(self, left: Any, right: Any) -> bool:
         are_numbers = _is_number(left) and _is_number(right)
         if not are_numbers and not (isinstance(left, str) and isinstance(right, str)):
-            raise InputError(
-                f"{clipped(self.left.source)} is {kind_of(left)} and {clipped(self.right.source)} is {kind_of(right)};"
-                f" {self.sign} compares two numbers or two texts"
-            )
+            sides = {"left": clipped(self.left.source), "right": clipped(self.right.source)}
+            kinds = {"found": kind_of(left), "other": kind_of(right)}
+            raise InputError(failure_text("input_not_ordered", **sides, **kinds, sign=self.sign))
         return bool(_ORDERS[self.sign](left, right))
 
     def _holds(self, whole: Any, part: Any) -> bool:
@@ -308,11 +308,10 @@ class _Comparison(_Node):
             case Mapping() if isinstance(part, str):
                 return part in whole
             case str() | Mapping():
-                problem = f"{clipped(self.left.source)} is {kind_of(part)}; a text is looked for in {kind_of(whole)}"
+                kinds = {"found": kind_of(part), "other": kind_of(whole)}
+                problem = failure_text("input_no_text_in", left=clipped(self.left.source), **kinds)
             case _:
-                problem = (
-                    f"{clipped(self.right.source)} is {kind_of(whole)}; 'in' looks into a list, a text or an object"
-                )
+                problem = failure_text("input_not_in", right=clipped(self.right.source), found=kind_of(whole))
         raise InputError(problem)
 
 
@@ -329,7 +328,7 @@ class _Arithmetic(_Node):
             other = operand.value(scope)
             if sign == "+" and isinstance(value, str) and isinstance(other, str):
                 if len(value) + len(other) > LONGEST_TEXT:
-                    raise InputError(f"{clipped(self.source)} makes a text of over {LONGEST_TEXT} characters")
+                    raise InputError(failure_text("input_long_text", source=clipped(self.source), most=LONGEST_TEXT))
                 value += other
             else:
                 value = self._reckoned(sign, _number(node, value, sign), _number(operand, other, sign))
@@ -338,10 +337,10 @@ class _Arithmetic(_Node):
 
     def _reckoned(self, sign: str, left: float, right: float) -> float:
         if sign in "/%" and right == 0:
-            raise InputError(f"{clipped(self.source)} divides by zero")
+            raise InputError(failure_text("input_by_zero", source=clipped(self.source)))
         value: float = _ARITHMETIC[sign](left, right)
         if abs(value) > LARGEST if isinstance(value, int) else not math.isfinite(value):
-            raise InputError(f"{clipped(self.source)} is too large a number")
+            raise InputError(failure_text("input_large_number", source=clipped(self.source)))
         return value
 
 
@@ -366,10 +365,10 @@ def _is_number(value: Any) -> bool:
 
 def _number(node: _Node, value: Any, sign: str) -> Any:
     if not _is_number(value):
-        takes = "takes two numbers or two texts" if sign == "+" else "takes numbers"
-        raise InputError(f"{clipped(node.source)} is {kind_of(value)}; {sign} {takes}")
+        code = "input_no_sum" if sign == "+" else "input_no_number"
+        raise InputError(failure_text(code, source=clipped(node.source), found=kind_of(value), sign=sign))
     if isinstance(value, int) and abs(value) > LARGEST:
-        raise InputError(f"{clipped(node.source)} is too large a number for {sign}")
+        raise InputError(failure_text("input_number_for", source=clipped(node.source), sign=sign))
     return value
 
 

@@ -19,6 +19,7 @@ import msgspec
 from noonbell.clock import Instant
 from noonbell.errors import InvalidArgument, Sentence
 from noonbell.model.broker import destination_field
+from noonbell.model.failure_text import failure_text
 from noonbell.model.flow import OPEN_STEP, StepReason, StepState, StepStatus
 from noonbell.model.run import SUCCEEDED, RunId, RunStatus
 from noonbell.model.target_kind import HTTP
@@ -309,7 +310,7 @@ def skipped(state: StepState, reason: StepReason, now: Instant) -> StepState:
 def failed_before(state: StepState, error: InputError, now: Instant) -> StepState:
     """The step could not be given to a worker."""
     return msgspec.structs.replace(
-        state, status=StepStatus.FAILED, reason=error.kind, message=error.message, ended_at=now
+        state, status=StepStatus.FAILED, reason=error.kind, message=str(error.message), ended_at=now
     )
 
 
@@ -317,9 +318,9 @@ def items_of(foreach: Any, scope: Mapping[str, Any]) -> list[Any]:
     """The items of a `foreach`; InputError where it is no list, or one that is too long."""
     found = placeholders.render(foreach, scope)
     if not isinstance(found, list):
-        raise InputError(f"foreach is {kind_of(found)}, and not a list")
+        raise InputError(failure_text("input_foreach_no_list", found=kind_of(found)))
     if len(found) > MOST_ITEMS:
-        raise InputError(f"foreach has {len(found)} items; at most {MOST_ITEMS} are allowed")
+        raise InputError(failure_text("input_foreach_long", count=len(found), most=MOST_ITEMS))
     return found
 
 

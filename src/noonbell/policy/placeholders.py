@@ -17,6 +17,7 @@ import msgspec
 
 from noonbell.errors import InvalidArgument, Sentence
 from noonbell.json_text import DEEPEST, is_too_deep
+from noonbell.model.failure_text import failure_text
 from noonbell.policy import value_path
 from noonbell.policy.value_path import InputError, ValuePath, clipped
 
@@ -233,7 +234,7 @@ def _as_bytes(value: Any) -> bytes:
     except RecursionError:
         raise _too_deep() from None
     except (TypeError, ValueError, OverflowError):
-        raise InputError("the values that the step is given cannot be written as JSON") from None
+        raise InputError(failure_text("input_no_json")) from None
     if is_too_deep(text):
         raise _too_deep()
     return text
@@ -296,8 +297,8 @@ class _Rendering:
 
 
 def _too_large(most_bytes: int) -> InputError:
-    return InputError(f"what the step is given has more than {most_bytes} bytes as JSON", "too_large")
+    return InputError(failure_text("input_too_large", most=most_bytes), "too_large")
 
 
 def _too_deep() -> InputError:
-    return InputError(f"what the step is given is nested deeper than {DEEPEST} levels", "too_large")
+    return InputError(failure_text("input_nested_deep", most=DEEPEST), "too_large")

@@ -8,7 +8,7 @@ from datetime import datetime, time, timedelta, tzinfo
 
 from noonbell import when
 from noonbell.clock import SECOND, Instant, from_datetime, to_datetime
-from noonbell.errors import ScheduleError
+from noonbell.errors import ScheduleError, Sentence
 from noonbell.model.calendar import DAYS, QuietAction, QuietHours
 
 _MOST_JOINED = 64
@@ -81,10 +81,10 @@ def hours_problems(name: str, hours: Sequence[QuietHours]) -> dict[str, str]:
     found: dict[str, str] = {}
     for index, each in enumerate(hours):
         if each.from_ == each.to:
-            found[f"{name}[{index}].to"] = f"is {each.to}, as `from` is; expected another time"
+            found[f"{name}[{index}].to"] = Sentence("is {time}, as `from` is; expected another time", time=each.to)
         if each.timezone is not None:
             try:
                 when.zone(each.timezone)
             except ScheduleError as error:
-                found[f"{name}[{index}].timezone"] = str(next(iter(error.details.values()), error.message))
+                found[f"{name}[{index}].timezone"] = next(iter(error.sentences.values()), error.sentence)
     return found

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from noonbell.errors import Sentence
+from noonbell.model.failure_text import FailureText, failure_text
 
 STEP_FIELDS: Final = ("status", "result", "total", "succeeded", "failed", "results")
 """What `steps.ID` has. The last four are those of a `foreach`; of any other step they tell of its one run."""
@@ -27,6 +28,9 @@ _SEGMENT = re.compile(
 )
 _DASHED_SEGMENT = re.compile(_SEGMENT.pattern.replace(r"\w+", r"[\w-]+"))
 
+_NAMED: Final = 10
+"""Keys of an object that a message names."""
+
 MISSING: Final = object()
 
 
@@ -35,7 +39,7 @@ class InputError(Exception):
     `error_details`.
     """
 
-    def __init__(self, message: str, kind: Literal["fail", "too_large"] = "fail") -> None:
+    def __init__(self, message: FailureText, kind: Literal["fail", "too_large"] = "fail") -> None:
         super().__init__(message)
         self.message = message
         self.kind: Literal["fail", "too_large"] = kind
@@ -131,7 +135,7 @@ def look_up(path: ValuePath, scope: Mapping[str, Any]) -> Any:
     """What stands there; InputError, which names what is missing, where nothing does."""
     value = scope.get(path.root, MISSING)
     if value is MISSING:
-        raise InputError(f"{quoted(path)} is not there: this run has no {path.root}")
+        raise InputError(failure_text("input_no_root", path=quoted(path), root=path.root))
     for number, segment in enumerate(path.segments):
         below = inner(value, segment)
         if below is MISSING:
@@ -140,15 +144,19 @@ def look_up(path: ValuePath, scope: Mapping[str, Any]) -> Any:
     return value
 
 
-def _missing(path: ValuePath, number: int, value: Any) -> str:
+def _missing(path: ValuePath, number: int, value: Any) -> FailureText:
     segment, above = path.segments[number], _written(path.root, path.segments[:number])
     if isinstance(value, Mapping):
-        names = ", ".join(clipped(str(name)) for name, _ in zip(value, range(10), strict=False)) or "nothing"
-        more = f" and {len(value) - 10} more" if len(value) > 10 else ""
-        return f"{quoted(path)} is not there: {above} has no {clipped(repr(segment))}; it has {names}{more}"
+        facts = {"path": quoted(path), "above": above, "key": clipped(repr(segment))}
+        if not value:
+            return failure_text("input_no_keys", **facts)
+        names = ", ".join(clipped(str(name)) for name, _ in zip(value, range(_NAMED), strict=False))
+        if len(value) > _NAMED:
+            return failure_text("input_more_keys", **facts, names=names, more=len(value) - _NAMED)
+        return failure_text("input_no_key", **facts, names=names)
     if isinstance(value, list):
-        return f"{quoted(path)} is not there: {above} is a list of {len(value)}"
-    return f"{quoted(path)} is not there: {above} is {kind_of(value)}"
+        return failure_text("input_no_index", path=quoted(path), above=above, count=len(value))
+    return failure_text("input_no_field", path=quoted(path), above=above, found=kind_of(value))
 
 
 def _written(root: str, segments: tuple[str | int, ...]) -> str:

@@ -512,7 +512,7 @@ def _read_schedules(
     if listed is None:
         return ()
     if not isinstance(listed, list | tuple) or len(listed) > MOST_SCHEDULES:
-        at.expected(field, listed, f"a list of at most {MOST_SCHEDULES} schedules")
+        at.expected(field, listed, Sentence("a list of at most {most} schedules", most=MOST_SCHEDULES))
         return ()
     found: list[dict[str, Any]] = []
     for index, spec in enumerate(listed):

@@ -161,13 +161,49 @@ def failure_words(message: str | None, details: Mapping[str, Any] | None, words:
     if said["code"] == "address_denied":  # why, in a few words of ours
         why = str(facts.get("error"))
         facts["error"] = words.get(f"denied.{re.sub(r'[^a-z0-9]+', '_', why.lower())}", why)
+    kinds: dict[str, str] = {}
     cause = (details or {}).get("cause")
     if isinstance(cause, Mapping) and isinstance(facts.get("error"), str):  # of a flow: why its step failed
-        facts["error"] = failure_words(facts["error"], cause, words)
+        ran = "run_id" in cause
+        facts["error"] = failure_words(facts["error"], cause, words) if ran else step_words(facts["error"], words)
+    if said["code"].startswith(_OF_INPUTS):  # the kind of a value, and what is wrong with an item
+        kinds = _kinds_of_values(facts, words)
+        facts.update(kinds)
+        if isinstance(facts.get("error"), str):
+            facts["error"] = step_words(facts["error"], words)
     try:
-        return words(f"failure.{said['code']}", **facts)
+        told = words(f"failure.{said['code']}", **facts)
+        for kind in kinds.values():  # Chinese has no spaces around its own words
+            told = told.replace(f" {kind}", kind).replace(f"{kind} ", kind)
+        return told
     except (KeyError, IndexError, ValueError):  # a handler may call one of its own details the same
         return message or ""
+
+
+_OF_INPUTS: Final = "input_"
+"""How the codes begin that say why a step of a flow could not be given what it needs."""
+
+
+def _kinds_of_values(facts: Mapping[str, Any], words: Translator) -> dict[str, str]:
+    """Those of these facts that say what a value is, such as "a list", where the reader's language has another word."""
+    known = _known_problems(words.lang) if words.lang != "en" else {}
+    return {
+        name: known[value]
+        for name in ("found", "other")
+        if isinstance(value := facts.get(name), str) and value in known
+    }
+
+
+def step_words(error: str, words: Translator) -> str:
+    """Why a step had no run: stored as English text alone. Anything else as it is."""
+    if words.lang == "en":
+        return error
+    for code in TEXTS:
+        if code.startswith(_OF_INPUTS):
+            found = recognized(error, (TEXTS[code],))
+            if isinstance(found, Sentence):
+                return failure_words(error, {SAID: {"code": code, "facts": found.facts}}, words)
+    return error
 
 
 def _canceled(message: str | None, details: Mapping[str, Any]) -> dict[str, Any] | None:

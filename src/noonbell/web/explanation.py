@@ -30,7 +30,7 @@ from noonbell.policy.quiet import quiet_at
 from noonbell.policy.slot_history import VersionSpan
 from noonbell.service.explain_findings import SlotFinding
 from noonbell.service.explain_words import TIMES, code_words
-from noonbell.service.translation import FailureFact, recognized
+from noonbell.service.translation import FailureFact, Translator, error_words, recognized
 from noonbell.web import i18n, render
 from noonbell.web.charts import badge
 from noonbell.web.context import PageContext
@@ -284,7 +284,7 @@ def sentence(task: Mapping[str, Any], lang: str) -> str:
     try:
         return when.compose(bases, task["exclude"], task["timezone"], changes).describe(lang)
     except ScheduleError as error:
-        return error.message
+        return error_words(error, Translator(lang))
 
 
 def cron_text(schedule: Mapping[str, Any] | None) -> str:

@@ -38,7 +38,15 @@ from starlette.routing import Route
 from noonbell.alerts.wording import said_in_words
 from noonbell.errors import ScheduleError
 from noonbell.model.failure_text import SAID
-from noonbell.service.translation import LANGUAGES, Translator, counted, exchange_words, failure_words, problem_words
+from noonbell.service.translation import (
+    LANGUAGES,
+    Translator,
+    counted,
+    exchange_words,
+    failure_words,
+    problem_words,
+    step_words,
+)
 from noonbell.version import __version__
 from noonbell.web import i18n, recent
 from noonbell.web.charts import badge, icon, mark_of, tone_of, word_of
@@ -110,6 +118,7 @@ def _parts(ctx: PageContext) -> dict[str, Any]:
         ),
         "in_zone": lambda value, name: in_zone(ctx, value, name),
         "span": lambda seconds: i18n.span(seconds, words),
+        "step_words": lambda error: step_words(error, words),
         "took": lambda value: i18n.milliseconds(value, words),
         "badge": lambda status: badge(str(status), words),
         "word_of": lambda status: word_of(str(status), words),

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import msgspec
 
 from noonbell.clock import EARLIEST, LATEST
-from noonbell.errors import ScheduleError
+from noonbell.errors import ScheduleError, Sentence
 from noonbell.fields import read_into
 from noonbell.fields.problems import Problems, ReadContext, shown
 from noonbell.model.task import TaskSpec
@@ -141,12 +141,18 @@ def _read(spec: object, timezone: object, reading: Reading) -> Schedule:
     held = _zone_or_utc(timezone, problems)
     at = ReadContext(problems, "schedule", held)
     if not isinstance(spec, Mapping):
-        problems.add("schedule", f'is {shown(spec)}; expected an object such as {{"type": "cron", "expr": "@daily"}}')
+        like = '{"type": "cron", "expr": "@daily"}'
+        problems.add(
+            "schedule", Sentence("is {value}; expected an object such as {like}", value=shown(spec), like=like)
+        )
         raise refusal(problems.found)
     name = spec.get("type")
     if not isinstance(name, str) or name not in KINDS:
-        said = "is missing" if name is None else f"is {shown(name)}"
-        at.wrong("type", f"{said}; expected one of {', '.join(KINDS)}")
+        kinds = ", ".join(KINDS)
+        if name is None:
+            at.wrong("type", Sentence("is missing; expected one of {kinds}", kinds=kinds))
+        else:
+            at.wrong("type", Sentence("is {value}; expected one of {kinds}", value=shown(name), kinds=kinds))
         raise refusal(problems.found)
     rest = {field: value for field, value in spec.items() if field != "type"}
     schedule = KINDS[name].of(read_into(KINDS[name].Spec, rest, at), at, held, reading)

@@ -7,7 +7,9 @@ from typing import Any
 
 from integration.api.serving import Api
 from integration.web.asking import get, post, signed_in, status_of
+from noonbell.model.failure_text import failure_text, said_by
 from noonbell.model.request import ClaimRequest
+from noonbell.model.run import RunBodies
 
 STEPS: list[dict[str, Any]] = [
     {"id": "extract", "target_url": "http://127.0.0.1:9/x"},
@@ -274,3 +276,40 @@ async def test_a_run_that_was_canceled_says_so_in_the_readers_language(everywher
         text = await get(api, f"/runs/{each}", "zh")
         assert "已取消" in text
         assert not re.search(r">\s*canceled\s*<", text)
+
+
+async def test_why_a_step_or_a_flow_failed_is_told_in_chinese(everywhere: Api):
+    """The input of a step and its condition, which are found to be wrong when its turn comes; and an error of a run."""
+    api = everywhere
+    task = await api.create(
+        name="inputs",
+        target_url=None,
+        steps=[
+            {"id": "first", "target_url": "http://127.0.0.1:9/x"},
+            {"id": "reads", "needs": ["first"], "payload": ["{{ steps.first.result.file }}"], "job_type": "j"},
+            {"id": "asks", "needs": ["first"], "when": "steps.first.result < 3", "job_type": "j"},
+            {
+                "id": "each",
+                "needs": ["first"],
+                "foreach": "{{ steps.first.result.names }}",
+                "job_type": "j",
+                "payload": "{{ item.id }}",
+            },
+        ],
+    )
+    run = await api.trigger(task)
+    await step(api, response_code=200, bodies=RunBodies(response_body='{"names": [{"id": 1}, "a"]}'))
+    text = await get(api, f"/runs/{run}", "zh")
+    assert "steps.first.result.file 不存在：steps.first.result 中没有 'file'；其中有 names" in row(text, "reads")
+    assert "steps.first.result 是对象，3 是数字；< 只能比较两个数字或两段文本" in row(text, "asks")
+    assert "第 1 项：item.id 不存在：item 是文本" in row(text, "each")
+    await api.good("POST", f"/runs/{run}/cancel")
+
+    two = [{"id": "load", "target_url": "http://127.0.0.1:9/x"}]
+    _, run = await flow(api, two)
+    why = failure_text("took_longer", seconds=3)
+    await step(api, "TIMEOUT", error_message=str(why), error_details={"kind": "timeout", **said_by(why)})
+    assert "步骤 load 失败：耗时超过 3 秒" in await get(api, f"/runs/{run}", "zh")
+    told = await api.good("GET", f"/runs/{run}")
+    assert told["error_message"] == "step load failed: it took longer than 3 s"
+    assert "step load failed: it took longer than 3 s" in await get(api, f"/runs/{run}")

@@ -11,7 +11,7 @@ from noonbell.engine.settle import failure
 from noonbell.model.alert import AlertMessageType, AlertState, Rule, RuleKind
 from noonbell.model.failure_text import TEXTS, failure_text, said_by
 from noonbell.policy import alerts
-from noonbell.service.translation import Translator, catalogue, failure_words
+from noonbell.service.translation import Translator, catalogue, failure_words, step_words
 from noonbell.targets.http.guard import DENIED
 
 ZH = Translator("zh")
@@ -130,3 +130,18 @@ def test_an_alert_is_told_in_the_language_of_its_channel():
 
 def test_an_alert_from_before_there_were_codes_keeps_its_words():
     assert said_in_words("", {}, "run 7 ended FAILED", ZH) == "run 7 ended FAILED"
+
+
+@pytest.mark.parametrize("code", sorted(code for code in TEXTS if code.startswith("input_")))
+def test_why_a_step_had_no_run_is_known_by_its_text(code: str):
+    """It is stored as text alone: of two texts that fit, the one that was made is found."""
+    facts = {name: f"<{name}>" for name in facts_in(TEXTS[code])}
+    told = step_words(TEXTS[code].format(**facts), ZH)
+    assert told == catalogue("zh")[f"failure.{code}"].format(**facts)
+
+
+def test_kinds_of_values_and_errors_of_items_are_told_in_chinese_too():
+    error = failure_text("input_not_in", right="payload.x", found="null")
+    item = str(failure_text("input_item", index=3, error=str(error)))
+    assert step_words(item, ZH) == "第 3 项：payload.x 是 null；'in' 只能用于列表、文本或对象"
+    assert step_words("the disk is full", ZH) == "the disk is full"

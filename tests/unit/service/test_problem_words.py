@@ -227,6 +227,40 @@ def test_what_is_wrong_with_a_flow_is_told_in_chinese(steps: list[dict[str, Any]
         assert not re.search(r"\b(expected|unknown|is|the|cannot)\b", told.replace("'is'", "")), told
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("schedule", "x"),
+        ("schedule", {}),
+        ("schedule", {"type": "hourly"}),
+        ("exclude", "x"),
+        ("exclude", ["x"]),
+        ("schedules", [{"type": 3}]),
+        ("quiet", [{"from": "22:00", "to": "22:00"}]),
+        ("quiet", [{"from": "22:00", "to": "23:00", "timezone": "Mars/X"}]),
+        ("timezone", "Mars/X"),
+        *(
+            ("cron_expr", text)
+            for text in ("99 * * * *", "* * *", "* * * * XYZ", "* * 30 2 *", "@often", "@reboot", "a b c d e")
+        ),
+        ("schedule", {"type": "weekly", "days": ["xyz"], "at": "02:00"}),
+        ("schedule", {"type": "weekly", "days": ["mon"], "at": "25:00"}),
+        ("schedule", {"type": "monthly", "days": [32], "at": "02:00"}),
+        ("schedule", {"type": "once", "at": "tomorrow"}),
+        ("schedule", {"type": "interval", "seconds": 0}),
+    ],
+)
+def test_what_is_wrong_with_a_schedule_is_told_in_chinese(field: str, value: Any):
+    usual = {} if field in ("schedule", "schedules", "cron_expr") else {"cron_expr": "0 2 * * *"}
+    with pytest.raises(InvalidArgument) as raised:
+        read_task({"name": "n", "target_url": "http://x/", **usual, field: value}, Instant(0), Rules())
+    assert raised.value.sentences
+    for problem in raised.value.sentences.values():
+        told = problem_words(problem, Translator("zh"))
+        assert re.search("[一-鿿]", told), problem
+        assert not re.search(r"\b(expected|unknown|is|the|cannot)\b", told), told
+
+
 def facts(text: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(text) if name}
 

@@ -24,6 +24,7 @@ import msgspec
 from noonbell.clock import Instant, rfc3339
 from noonbell.engine import failpoint
 from noonbell.model.call import CALL_TYPE, spec_of
+from noonbell.model.failure_text import failure_text
 from noonbell.model.flow import OPEN_STEP, StepReason, StepState, StepStatus
 from noonbell.model.run import Origin, RunId, RunStatus, idempotency_key_of, trace_id_of
 from noonbell.model.target_kind import ExecType
@@ -526,7 +527,9 @@ def _start_items(
                 _new_run(flow, planned, {**scope, "item": item}, index)
             except InputError as error:
                 told = msgspec.structs.replace(
-                    flow.states[step_id], reason=error.kind, message=f"item {index}: {error.message}"
+                    flow.states[step_id],
+                    reason=error.kind,
+                    message=str(failure_text("input_item", index=index, error=error.message)),
                 )
                 flow.put(flows.runs_ended(planned, told, [RunStatus.FAILED], flow.now))
     return flow.states[step_id]
@@ -633,12 +636,12 @@ def _results_of_items(flow: _Flow, step_id: str) -> Work[Any]:
 def _result(step: Step, row: Sequence[Any] | None) -> Any:
     """What a job returned, the JSON that an HTTP target answered, or its code and text; an InputError if that is not known."""
     if row is None:
-        return InputError(f"the result of step {step.id} is no longer kept")
+        return InputError(failure_text("input_result_gone", step=step.id))
     _, _, result, code, body, truncated, _ = row
     if result is not None or step.exec_type is not ExecType.SYNC:
         return from_json(result)
     if truncated:
-        return InputError(f"the answer of step {step.id} was too large to be kept whole")
+        return InputError(failure_text("input_answer_cut", step=step.id))
     if code is None:
         return None  # nothing has answered
     try:
