@@ -25,10 +25,9 @@ from noonbell.model.request import Claimed, ClaimRequest, NewTask, Publication, 
 from noonbell.model.run import RunId, Settlement, SettleResult, key_of_asked
 from noonbell.model.task import Task, TaskId
 from noonbell.ports import Sign
-from noonbell.stores import blocking, caller_transaction, migrations
+from noonbell.stores import blocking, caller_transaction, hosts, migrations
 from noonbell.stores import postgres_fast as hot
 from noonbell.stores import postgres_steps as steps
-from noonbell.stores.hosts import READ_ONLY
 from noonbell.stores.postgres_arrays import NOW, ArrayStatements, Shape, cut
 from noonbell.stores.postgres_history import PartitionedHistory
 from noonbell.stores.postgres_partitions import ROUGH_COUNT
@@ -787,8 +786,6 @@ def _translated(error: BaseException) -> Exception:
         return StoreUnavailable(f"PostgreSQL: {error}; {way}")
     if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
         return StoreUnavailable(f"PostgreSQL: {error}; {way_in(error)}")
-    if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-        return StoreUnavailable(f"PostgreSQL: {error}; {READ_ONLY}")
     if isinstance(error, asyncpg.LockNotAvailableError):
         return LockTimeout(f"PostgreSQL: {error}")
     if isinstance(error, _AGAIN):
@@ -796,7 +793,8 @@ def _translated(error: BaseException) -> Exception:
     if isinstance(error, asyncpg.UniqueViolationError):
         return Conflict(str(error))
     if isinstance(error, _AWAY):
-        return StoreUnavailable(f"PostgreSQL: {str(error) or type(error).__name__}")
+        more = f"; {hosts.READ_ONLY}" if isinstance(error, asyncpg.ReadOnlySQLTransactionError) else ""
+        return StoreUnavailable(f"PostgreSQL: {str(error) or type(error).__name__}{more}")
     if isinstance(error, asyncpg.PostgresError) and not (error.sqlstate or "").startswith(_OF_THE_CALL):
         return change_capture.refusal(error) or StoreUnavailable(f"PostgreSQL: {error}")
     return error if isinstance(error, Exception) else StoreUnavailable(str(error))
