@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import math
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from noonbell.cli.api import Remote, segment, task_segment
-from noonbell.cli.options import SPAN_FORMS, confirm, say_bare_spans, seconds_in, span_option
+from noonbell.cli.options import SPAN_FORMS, confirm, is_bare, say_bare_spans, seconds_in, span_option
 from noonbell.cli.output import (
     ago,
     coloured,
@@ -591,17 +590,15 @@ _REASONS = {
 
 
 def _days(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """`30` as days, as its metavar says; `12h` and `7d` as what they are."""
+    """Every bare number as days, as its metavar says; `12h` and `7d` as what they are."""
     if value is None:
         return None
     try:
-        return seconds_in(f"{value}d" if _NUMBER.fullmatch(value) else value) / 86_400
+        found = seconds_in(value)
     except ValueError:
         said = f"is {value!r}; expected a number of days, or 30m, 12h, 7d"
         raise click.BadParameter(said, context, parameter) from None
-
-
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+    return found if is_bare(value) else found / 86_400
 
 
 def cleaning_options(command: F) -> F:

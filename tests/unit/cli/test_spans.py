@@ -111,7 +111,8 @@ def test_history_that_is_older_than_days_takes_a_unit_as_well(noonbell, monkeypa
     monkeypatch.setenv("NOONBELL_URL", REMOTE)
     code, _, err = noonbell("queue", "clean", "q", "--older-than", "soon")
     assert (code, "is 'soon'; expected a number of days, or 30m, 12h, 7d" in err) == (2, True)
-    for given, days in (("7", "7 days"), ("7d", "7 days"), ("36h", "1.5 days")):
+    bare = (("7", "7 days"), (".5", "0.5 days"), ("5.", "5 days"), ("+30", "30 days"), ("1e2", "100 days"))
+    for given, days in (*bare, ("7d", "7 days"), ("36h", "1.5 days")):
         monkeypatch.setattr("sys.stdin", io.StringIO())
         assert f"that ended over {days} ago" in noonbell("queue", "clean", "q", "--older-than", given)[2]
 
