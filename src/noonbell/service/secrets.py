@@ -452,8 +452,8 @@ def unmasked_steps(given: Any, kept: Sequence[Step]) -> Any:
         return given
     known = {step.id: step for step in kept}
     return [
-        unmasked_fields(step, known[str(step["id"])])
-        if isinstance(step, Mapping) and str(step.get("id")) in known
+        unmasked_fields(step, known[id_])
+        if isinstance(step, Mapping) and (id_ := str(step.get("id"))) in known
         else step
         for step in given
     ]

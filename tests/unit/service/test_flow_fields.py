@@ -129,6 +129,11 @@ def test_a_flow_without_steps_is_refused():
     assert caught.value.details == {"steps": "is missing; expected a list of 1 to 1000 steps"}
 
 
+def test_a_step_without_an_id_is_refused_beside_a_step_called_none():
+    spec = read({"id": "None", "target_url": URL, "secret": "canary"})
+    assert secrets.unmasked_steps([{"target_url": URL}, 7], spec.steps)[1] == 7
+
+
 def test_the_secrets_of_steps_are_sealed_opened_and_masked():
     sealer = Sealer(read_keys(new_key_line("k1").encode()))
     spec = read({"id": "a", "target_url": URL, "headers": {"Authorization": "canary"}, "secret": "canary-2"})
