@@ -282,7 +282,8 @@ def _in_one_piece(sql: str, columns: int) -> str:
 def _translated(error: Exception) -> Exception:
     if isinstance(error, sqlite3.IntegrityError):
         return Conflict(str(error))
-    if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY:
+    # Python's own errors, such as that of a text that is no UTF-8, have no code.
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY:
         return StoreUnavailable(f"SQLite: {error}; make the file and its folder writable for the user of this process")
     if type(error) is sqlite3.DatabaseError or isinstance(error, sqlite3.OperationalError | sqlite3.InternalError):
         # Malformed, no database, a table that is gone, a full disk.

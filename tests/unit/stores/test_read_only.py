@@ -20,6 +20,12 @@ def test_a_mysql_server_that_is_read_only_is_named_as_that(code: int):
     assert error.message.endswith(READ_ONLY)
 
 
+def test_a_text_that_is_no_utf8_is_an_error_of_the_store():
+    with pytest.raises(sqlite3.OperationalError) as unread:
+        sqlite3.connect(":memory:").execute("select cast(x'ff' as text)").fetchall()
+    assert isinstance(sqlite._translated(unread.value), StoreUnavailable)
+
+
 def test_a_file_that_is_read_only_is_named_as_that(tmp_path: Path):
     sqlite3.connect(tmp_path / "bell.db").close()
     link = sqlite3.connect(f"file:{tmp_path}/bell.db?mode=ro", uri=True)
