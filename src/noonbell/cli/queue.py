@@ -72,7 +72,7 @@ def get(name: str, output: str) -> None:
 
 
 def _queue_lines(queue: Mapping[str, Any]) -> list[str]:
-    pause = queue["pause"] or {}
+    pause = queue.get("pause") or {}
     since = f"  {ago(pause['since'])}" if pause else ""
     rest = {key: queue[key] for key in queue if key not in ("name", "paused", "pause", "concurrency", "rate_limit")}
     return [f"{queue['name']}  {_state_of(queue)}{since}", _limits(queue), "", *fields(rest)]
