@@ -54,8 +54,8 @@ class QueueCalls:
     async def pause(self, request: Request, name: str, given: Given, by: str | None) -> object:
         """Attempts that are running continue. If the queue is already paused, a given reason replaces the one before."""
         paused = await self._queues.pause(name, given, by=by)
-        if given.get("reason"):
-            params.add_to_audit(request, reason=paused["pause"]["reason"])
+        if reason := (given.get("reason") or "").strip():
+            params.add_to_audit(request, reason=reason)
         return paused
 
     @call(

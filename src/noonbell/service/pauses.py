@@ -87,7 +87,6 @@ LONGEST: Final = 366 * 86_400
 class QueuePauseWrite(msgspec.Struct, frozen=True, kw_only=True):
     """Why a queue is paused."""
 
-    component: ClassVar[str] = "QueuePauseWrite"
     noun: ClassVar[str] = "a pause of a queue"
 
     reason: Annotated[

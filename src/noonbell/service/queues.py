@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from noonbell.clock import Instant, read_monotonic
+from noonbell.clock import LATEST, instant_of, read_monotonic
 from noonbell.errors import InvalidId
 from noonbell.fields import Moment, filled, list_of, meta, plain, read, read_into
 from noonbell.fields.kinds import unfit
@@ -30,6 +30,7 @@ DEAD: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.FAILED_TIMEOUT)
 _WAITING: Final = (RunStatus.SCHEDULED, RunStatus.RETRYING)
 _LONG_LOOK: Final = 0.05
 """Seconds."""
+_END: Final = instant_of(LATEST)
 
 
 class UnservedRuns(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +57,6 @@ class UnservedRuns(msgspec.Struct, frozen=True, kw_only=True):
 
 class QueuePause(msgspec.Struct, frozen=True, kw_only=True):
     """Why a queue is paused, by whom and since when."""
-
-    component: ClassVar[str] = "QueuePause"
 
     reason: Annotated[str, meta("Empty: none was given.", examples=["the vendor mends its API"])]
     by: Annotated[str | None, meta("Who paused it, or changed the reason last.", examples=["alice"])]
@@ -140,7 +139,7 @@ class Queues:
         return shown(queue, await self._store.stranded(), await self._pause_of(queue))
 
     async def _pause_of(self, queue: Queue) -> Pause | None:
-        return await self.pause_now(queue.name, await self._store.now()) if queue.paused else None
+        return await self.pause_now(queue.name) if queue.paused else None
 
     async def limit(self, name: str, given: Mapping[str, Any], *, by: str | None = None) -> dict[str, Any]:
         """Its rate limit, its concurrency and its quiet hours; what is not given is no limit, and no quiet hours."""
@@ -154,9 +153,10 @@ class Queues:
         problems.finish()
         return await self._set(name, by, **msgspec.structs.asdict(limits))
 
-    async def pause_now(self, name: str, now: Instant) -> Pause | None:
+    async def pause_now(self, name: str) -> Pause | None:
         """Since when it is paused, and by whom; None: it is open."""
-        return next((pause for pause in await self._store.pauses(name, now, now) if pause.until is None), None)
+        # At the end of time, for the clock may have been set back since.
+        return next((each for each in await self._store.pauses(name, _END, _END) if each.until is None), None)
 
     async def pause(
         self, name: str, given: Mapping[str, Any] | None = None, *, by: str | None = None

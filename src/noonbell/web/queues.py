@@ -218,9 +218,9 @@ def _limits(queue: dict[str, Any]) -> dict[str, str]:
 async def pause(ctx: PageContext) -> Response:
     name, given = ctx.piece("name"), await ctx.fields()
     reason = given.get("reason", "").strip()[:MOST_REASON]
-    await ctx.services.queues.pause(name, {"reason": reason}, by=ctx.actor)
-    ctx.subject = f"/queues/{name}"
-    ctx.details = {"reason": reason} if reason else {}
+    given_reason = {"reason": reason} if reason else {}  # none leaves that of a pause that lasts
+    await ctx.services.queues.pause(name, given_reason, by=ctx.actor)
+    ctx.subject, ctx.details = f"/queues/{name}", given_reason
     return ctx.done(ctx.words("queue.paused", name=name), _back(ctx, given), undo=queue_path(name, "/resume"))
 
 

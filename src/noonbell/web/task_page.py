@@ -131,7 +131,7 @@ async def plan(ctx: PageContext, task: Task, count: int) -> dict[str, Any]:
         "ahead": upcoming(task, ctx.now, count),
         "off_since": await _off_since(ctx, task),
         "paused": task.pause,
-        "queue_pause": await services.queues.pause_now(task.spec.queue, ctx.now),
+        "queue_pause": await services.queues.pause_now(task.spec.queue),
     }
 
 

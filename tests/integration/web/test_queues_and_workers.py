@@ -52,6 +52,8 @@ async def test_a_paused_queue_says_who_paused_it_and_why(everywhere):
         assert "“the target moves”" in await get(api, path)
     (entry,) = (await api.good("GET", "/audit?limit=1"))["items"]
     assert (entry["action"], entry["details"]["reason"]) == ("pause_queue", "the target moves")
+    await post(api, "/queues/http/pause", {"reason": " "})  # from a page that was opened before
+    assert "“the target moves”" in await get(api, "/queues"), "no reason leaves the one that there is"
     assert (await post(api, "/queues/http/resume", {"from": "queue"}))[:2] == (303, "/queues/http")
     assert "the target moves" not in await get(api, "/queues")
 
