@@ -545,15 +545,18 @@ def _logged(line: dict[str, Any]) -> list[str]:
 
 
 def moment(text: str, option: str = "--since") -> str:
-    """`24h` ago, or the time itself, as RFC 3339. Eight digits are a date. BadParameter names `option`."""
+    """`24h` ago, or the time itself, as RFC 3339. BadParameter names `option`.
+
+    Eight digits or more without a unit are no seconds: a date, a slip in one, or a Unix time, which would be decades ago.
+    """
     with contextlib.suppress(ValueError):
         found = datetime.fromisoformat(text)
         return (found if found.tzinfo else found.astimezone()).isoformat()
-    try:
-        ago = timedelta(seconds=seconds_in(text))
-        return (to_datetime(SystemClock().now()) - ago).isoformat(timespec="seconds")
-    except (ValueError, OverflowError):
-        raise click.BadParameter(f"is {text!r}; expected {SPAN_FORMS} ago, or a time", param_hint=option) from None
+    with contextlib.suppress(ValueError, OverflowError):
+        if not text.isdecimal() or len(text) < 8:
+            ago = timedelta(seconds=seconds_in(text))
+            return (to_datetime(SystemClock().now()) - ago).isoformat(timespec="seconds")
+    raise click.BadParameter(f"is {text!r}; expected {SPAN_FORMS} ago, or a time", param_hint=option)
 
 
 def _lines(run: dict[str, Any]) -> list[str]:

@@ -105,6 +105,10 @@ def test_since_takes_a_span_a_bare_number_of_seconds_a_date_and_a_time(monkeypat
     assert moment("90") == moment("90s") == moment("1m30s") == "1970-01-12T13:45:10+00:00"
     assert moment("2026-11-19T10:00:00Z") == "2026-11-19T10:00:00+00:00"
     assert moment("20261119").startswith("2026-11-19T00:00:00")
+    assert moment("10000000s") == moment("166666m40s")
+    for slip in ("20261319", "1763200000"):
+        with pytest.raises(click.BadParameter, match=f"is '{slip}'; expected 30s"):
+            moment(slip)
 
 
 def test_history_that_is_older_than_days_takes_a_unit_as_well(noonbell, monkeypatch):
