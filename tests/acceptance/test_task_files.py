@@ -224,10 +224,10 @@ def test_an_edit_of_a_declared_task_says_who_will_undo_it(noonbell: Noonbell, fo
     assert noonbell("apply", "-f", "billing.yaml").code == 0
     edited = noonbell("task", "edit", "hourly", "--timeout", "9")
     assert edited.code == 0
-    assert edited.err.startswith("note: file:billing declares this task and will undo the change")
+    assert "\nnote: file:billing declares this task and will undo the change" in edited.err
     detached = noonbell("task", "edit", "hourly", "--set", "managed_by=api")
     assert (detached.code, detached.err) == (0, "")
-    assert noonbell("task", "edit", "hourly", "--timeout", "8").err == ""
+    assert noonbell("task", "edit", "hourly", "--timeout", "8").err == "each attempt may take 8 s\n"
 
 
 def test_a_cycle_is_named_with_the_file_and_the_task(noonbell: Noonbell, tmp_path: Path):

@@ -298,6 +298,9 @@ def test_the_command_makes_keys_and_rotates(tmp_path, sqlite_url, capsys, monkey
     config = tmp_path / "noonbell.yaml"
     config.write_text(f"store: {{url: '{sqlite_url}'}}\nsecrets: {{key_file: '{keys(tmp_path / 'keys', line)}'}}\n")
     with contextlib.suppress(SystemExit):
+        main(["migrate", "--config", str(config)])
+    capsys.readouterr()
+    with contextlib.suppress(SystemExit):
         main(["secrets", "rotate", "--config", str(config)])
     assert "encrypted with key k1: 0 tasks" in capsys.readouterr().err
     with pytest.raises(SystemExit) as caught:

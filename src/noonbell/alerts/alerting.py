@@ -46,7 +46,7 @@ from noonbell.model.alert import (
 )
 from noonbell.model.calendar import QuietAction
 from noonbell.model.event import Event
-from noonbell.model.failure_text import SAID, failure_text, said_in
+from noonbell.model.failure_text import CAUSE, SAID, failure_text, said_in
 from noonbell.policy import alerts
 from noonbell.policy.alerts import Pass
 from noonbell.policy.quiet import quiet_at
@@ -238,7 +238,7 @@ class AlertLoop:
                 run = await self._store.run(event.run_id)
                 if run is not None:
                     details = run.error_details or {}
-                    more = {name: details.get(name) for name in ("kind", SAID)}
+                    more = {name: details.get(name) for name in ("kind", SAID, CAUSE)}
                     error = (run.error_message or "")[:500]
                     told = msgspec.structs.replace(event, data={**event.data, "error": error, **more})
             explained.append(told)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from noonbell.model.alert import AlertDelivery, AlertMessageType
-from noonbell.model.failure_text import SAID
+from noonbell.model.failure_text import CAUSE, SAID
 from noonbell.policy.alerts import TEXTS
 from noonbell.service.explain_words import span
 from noonbell.service.translation import Translator, exchange_words, failure_words, problem_words
@@ -19,9 +19,9 @@ def said_in_words(code: str, facts: Mapping[str, Any], message: str, words: Tran
     """What is wrong. `message`: as it was written, for what was raised before there were codes."""
     if code not in TEXTS:
         return message
-    told = {name: value for name, value in facts.items() if name != SAID}
+    told = {name: value for name, value in facts.items() if name not in (SAID, CAUSE)}
     if SAID in facts:
-        told["error"] = failure_words(str(told.get("error", "")), {SAID: facts[SAID]}, words)
+        told["error"] = failure_words(str(told.get("error", "")), facts, words)
     if "status" in told:
         told["status"] = words.get(f"status.{told['status']}", str(told["status"]))
     if "rule" in told:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
 SAID: Final = "said"
+CAUSE: Final = "cause"
+"""In the details of a flow: its step that failed first, and what that said of its error."""
 """The field of `error_details`."""
 
 TEXTS: Final[Mapping[str, str]] = {

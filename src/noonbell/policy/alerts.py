@@ -34,7 +34,7 @@ from noonbell.model.alert import (
     RuleKind,
 )
 from noonbell.model.event import Event
-from noonbell.model.failure_text import SAID
+from noonbell.model.failure_text import CAUSE, SAID
 
 _BAD: Mapping[RuleKind, frozenset[str]] = {
     RuleKind.FAILED: frozenset({"run.failed"}),
@@ -315,7 +315,8 @@ def _said(event: Event) -> tuple[str, dict[str, Any]]:
             facts: dict[str, Any] = {"run": event.run_id, "status": str(data.get("status", "FAILED"))}
             if not data.get("error"):
                 return "ended", facts
-            return "ended_with", {**facts, "error": data["error"], **({SAID: data[SAID]} if data.get(SAID) else {})}
+            worded = {name: data[name] for name in (SAID, CAUSE) if data.get(name)}
+            return "ended_with", {**facts, "error": data["error"], **worded}
 
 
 def _said_of_level(event: Event) -> tuple[str, dict[str, Any]]:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from noonbell.errors import InvalidArgument, NoonbellError, Sentence, both
-from noonbell.model.failure_text import GIVEN_UP, SAID, TEXTS
+from noonbell.model.failure_text import CAUSE, GIVEN_UP, SAID, TEXTS
 
 LANGUAGES: Final = {"en": "English", "zh": "简体中文"}
 
@@ -162,7 +162,7 @@ def failure_words(message: str | None, details: Mapping[str, Any] | None, words:
         why = str(facts.get("error"))
         facts["error"] = words.get(f"denied.{re.sub(r'[^a-z0-9]+', '_', why.lower())}", why)
     kinds: dict[str, str] = {}
-    cause = (details or {}).get("cause")
+    cause = (details or {}).get(CAUSE)
     if isinstance(cause, Mapping) and isinstance(facts.get("error"), str):  # of a flow: why its step failed
         ran = "run_id" in cause
         facts["error"] = failure_words(facts["error"], cause, words) if ran else step_words(facts["error"], words)

@@ -103,8 +103,8 @@ async def test_an_idle_connection_is_dropped_after_a_while(opened, monkeypatch):
 async def test_a_connection_that_has_been_idle_for_too_long_is_not_taken(opened, monkeypatch):
     target = await opened()
     async with listening(replies()) as sink:
+        monkeypatch.setattr(pool, "KEEP_SECONDS", -1.0)  # over at once, and nobody sweeps so soon
         await target.execute(assignment(sink.url()))
-        monkeypatch.setattr(pool, "KEEP_SECONDS", -1.0)  # long ago, and nobody has swept yet
         await target.execute(assignment(sink.url()))
     assert sink.connections == 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from noonbell.model.failure_text import SAID, failure_text, said_by
+from noonbell.model.failure_text import CAUSE, SAID, failure_text, said_by
 from noonbell.model.flow import StepState
 from noonbell.model.run import RunStatus
 from noonbell.stores.sql.active_runs import Live
@@ -47,7 +47,7 @@ def end_of(parent: Live, failed: Sequence[StepState], counts: dict[str, int]) ->
         if len(failed) > 1:
             facts["step"] = first.step_id
     message = failure_text(code, **facts)
-    details = {"kind": "step", "steps": [state.step_id for state in failed[:100]], "cause": cause, **said_by(message)}
+    details = {"kind": "step", "steps": [state.step_id for state in failed[:100]], CAUSE: cause, **said_by(message)}
     return FlowEnd(parent, RunStatus.FAILED, str(message), details, counts)
 
 
