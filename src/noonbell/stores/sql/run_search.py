@@ -366,7 +366,8 @@ def _read(q: Dialect, ids: Sequence[int]) -> Work[list[Run]]:
 def _find(search: Search, limit: int, query: RunQuery) -> Work[tuple[list[int], int | None]]:
     """Ids in order, `limit` at most; and how far was looked, where that was not to the end."""
     start = search.params.get("cursor_id") if not search.after else None
-    if query.look is None or search.order.name != "id":
+    finds_all = all(not way.filters and not way.newest_of for way in search.ways)
+    if query.look is None or search.order.name != "id" or (finds_all and limit <= query.look):
         return (yield from _walk(search, limit, start)), None
     found: list[int] = []
     edge: int | None = None
