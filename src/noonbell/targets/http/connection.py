@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import os
 import re
 import select
 import zlib
@@ -252,7 +253,7 @@ class _Watched(ctypes.Structure):
     _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
 
 
-_poll = ctypes.PyDLL(None)["poll"]
+_poll: Any = ctypes.PyDLL(None)["poll"] if os.name == "posix" else None
 """The call behind `select.poll`, which lets other threads go on in Python first, as if it could take long. A store's thread did, at every
 attempt, and the event loop waited for it: a look that waits for nothing keeps its turn.
 """
