@@ -246,6 +246,23 @@ async def test_quiet_hours_as_the_store_has_them_hold_a_delivery_until_they_end(
     assert (await store.alert_deliveries())[0].ended_at == clock.now()
 
 
+async def test_a_change_of_quiet_hours_lets_go_what_failed_before_it_was_held(store: Store, clock: ManualClock):
+    await store.put_alert_channel(Channel(name="c", url="http://x/", quiet=(NIGHT,)))
+    await stepped(store, notices=[("c", notice())])
+    assert await store.settle_delivery(await claimed(store), PENDING, delay_seconds=60, error="gone")
+    await store.put_alert_channel(Channel(name="c", url="http://x/", quiet=(NIGHT,)))
+    assert await store.next_delivery() == 60, "what waits to be tried again is no message that is held"
+    clock.advance(60)
+    assert await store.rest_delivery(await claimed(store)) is PENDING
+    assert await store.next_delivery() > 60
+    await store.put_alert_channel(Channel(name="c", url="http://x/"))
+    assert await store.next_delivery() == 0
+    again = await claimed(store)
+    await store.put_alert_channel(Channel(name="c", url="http://x/"))
+    assert await store.next_delivery() > 0, "what is on its way is not let go again"
+    assert again.attempts == 2
+
+
 async def test_a_change_of_quiet_hours_lets_go_what_is_being_held(store: Store, another_node: Node):
     """Whichever of the two comes first: no message waits for the end of hours that are no longer there."""
     other: Any = await another_node()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import median
-from typing import Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -60,6 +60,8 @@ Named = TypeVar("Named", Rule, Channel)
 _NAMED = ("name", "managed_by", "created_at", "updated_at", "spec")
 _KEPT_OUTSIDE = {"name", "managed_by", "created_at", "updated_at"}
 
+HELD: Final = failure_text("alert_quiet_held")
+"""The error of a delivery that quiet hours hold, whatever it failed of before."""
 _DELIVERY = Record(AlertDelivery)
 _SELECT_DELIVERY = f"select {_DELIVERY.select()} from alert_deliveries"
 
@@ -83,8 +85,8 @@ def put_alert_channel(q: Dialect, channel: Channel) -> Work[Channel]:
     """What its quiet hours hold is looked at again, by what they are now."""
     kept = yield from _put(q, "alert_channels", channel)
     yield Execute(
-        "update alert_deliveries set next_at = :now where channel = :name and attempts = 0 and next_at > :now",
-        {"name": channel.name, "now": (yield Now())},
+        "update alert_deliveries set next_at = :now where channel = :name and error = :held and next_at > :now",
+        {"name": channel.name, "held": HELD, "now": (yield Now())},
     )
     return kept
 
@@ -289,7 +291,9 @@ def claim_deliveries(q: Dialect, limit: int, seconds: float) -> Work[list[AlertD
     until = Instant(now + round(seconds * SECOND))
     for row in rows:
         delivery = _DELIVERY.read(row)
-        counted = {"attempts": delivery.attempts + 1, "next_at": until}
+        counted: dict[str, Any] = {"attempts": delivery.attempts + 1, "next_at": until}
+        if delivery.error == HELD:  # it is on its way: a change of the channel must not let it go a second time
+            counted["error"] = None
         yield update("alert_deliveries", {"id": delivery.id}, **counted)
         claimed.append(msgspec.structs.replace(delivery, **counted))
     return claimed
@@ -349,7 +353,7 @@ def rest_delivery(q: Dialect, delivery: AlertDelivery) -> Work[DeliveryStatus | 
         delivery,
         DeliveryStatus.PENDING,
         delay_seconds=(let_go - now) / SECOND,
-        error=failure_text("alert_quiet_held"),
+        error=HELD,
         is_counted=False,
     )
     return DeliveryStatus.PENDING
