@@ -50,7 +50,10 @@ class Counting(PostgresStore):
 
 
 async def buffers(url: str, facts: Mapping[str, int]) -> dict[str, int]:
-    """By page, when it is asked for the second time. `facts`: a task that runs often, one that runs rarely, a run."""
+    """By page, the least of three times, once it has been asked for. `facts`: a task that runs often, one that runs rarely, a run.
+
+    What looks at the store by itself now and then falls into one of them.
+    """
     store, settings = Counting(url), Settings(store=StoreSettings(url=url))
     found = {}
     with mock.patch.object(assemble, "make_store", return_value=store):
@@ -59,10 +62,12 @@ async def buffers(url: str, facts: Mapping[str, int]) -> dict[str, int]:
             application(parts, settings, lambda: {"ok": True, "workers": []}) as app,
         ):
             for page in (*ALONG, *LOOKING):
-                for _ in range(2):
+                counts = []
+                for _ in range(4):
                     store.buffers = 0
                     await _get(app, page.format(**facts))
-                found[page] = store.buffers
+                    counts.append(store.buffers)
+                found[page] = min(counts[1:])
             await parts.hub.close()
     return found
 
