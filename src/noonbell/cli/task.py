@@ -619,7 +619,8 @@ def schedule_words(schedule: dict[str, Any] | None, zone: str) -> str:
             count, unit = schedule["every"], schedule["unit"]
             text = f"every {unit}" if count == 1 else f"every {count} {unit}s"
         case kind:
-            text = f"{kind} {schedule.get('day', schedule.get('weekday', ''))} {schedule.get('time') or schedule.get('at')}"
+            said = (str(value) for name, value in schedule.items() if name not in ("type", "repeat", "run_if_late"))
+            text = " ".join((kind, *said))
     return str(text) if zone == "UTC" else f"{text} {zone}"
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from noonbell.cli.output import ago, fields, moment_text, next_fire, show_list, show_one
 from noonbell.cli.run import COLUMNS, ended
+from noonbell.cli.task import schedule_words
 
 ESCAPES = "\x1b[2J \x9b31m \x1b]0;title\x07 \u202e"
 
@@ -57,3 +58,17 @@ def test_an_error_that_is_cut_ends_in_an_ellipsis():
 def test_a_result_that_is_cut_ends_in_an_ellipsis():
     run = {"id": 1, "status": "SUCCESS", "final_status": "SUCCESS", "duration_ms": 1, "response_code": None}
     assert ended({**run, "result": "x" * 300, "error_message": None, "skip_reason": None}).endswith("x…")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        ({"type": "weekly", "weekday": 0, "time": "09:00:00", "repeat": None}, "weekly 0 09:00:00"),
+        ({"type": "monthly", "day": -1, "time": "09:00:00", "repeat": 3}, "monthly -1 09:00:00"),
+        ({"type": "once", "at": "2026-11-20T09:00:00Z", "run_if_late": True}, "once 2026-11-20T09:00:00Z"),
+        ({"type": "yearly", "month": 2, "day": 29, "time": "09:00:00", "repeat": None}, "yearly 2 29 09:00:00"),
+    ],
+)
+def test_a_schedule_is_said_with_each_of_its_fields_also_one_of_a_kind_that_this_version_does_not_know(schedule, words):
+    assert schedule_words(schedule, "UTC") == words
+    assert schedule_words(schedule, "Asia/Shanghai") == f"{words} Asia/Shanghai"
