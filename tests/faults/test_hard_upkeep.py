@@ -97,7 +97,10 @@ SHAPES = {
     "postgres": (
         """select table_name::text, column_name::text, data_type::text, is_nullable::text, column_default::text
            from information_schema.columns where table_schema = current_schema()""",
-        "select indexdef::text from pg_indexes where schemaname = current_schema()",
+        # PostgreSQL names the indexes of partitions itself: by when the index came, before there were partitions or after.
+        """select case when c.relispartition then regexp_replace(indexdef, 'INDEX .+ ON', 'INDEX ON') else indexdef end
+           from pg_indexes i join pg_class c on c.oid = to_regclass(quote_ident(i.schemaname) || '.' || quote_ident(i.tablename))
+           where i.schemaname = current_schema()""",
     ),
     "mysql": SHAPE_OF_MARIADB,
 }
