@@ -19,8 +19,6 @@ from noonbell.stores import postgres_partitions as partitions
 from noonbell.stores.postgres import PostgresStore
 from noonbell.stores.sql.statement import Work
 
-COUNTED_PAGES: Final = 100
-"""Pages of an index more for 10,000 runs that are counted than for the 950 that a task has in a twentieth."""
 DAY: Final = 24 * HOUR
 KEPT: Final = 30 * 86_400.0
 EVENTS_KEPT: Final = 90_000.0
@@ -113,7 +111,9 @@ async def _measure(url: str, sizes: Sizes) -> list[list[str]]:
 
 def judged(name: str, few: int, many: int, sizes: Sizes) -> str:
     """What is wanted, and whether it is so; smaller histories than that of a full size do not reach the bounds of a page."""
-    most, wanted = (max(few * 11 // 10, few + COUNTED_PAGES), f"as with a twentieth, within a tenth or {COUNTED_PAGES}")
+    most, wanted = (few * 11 // 10, "as with a twentieth, within a tenth")
+    if name in pages.COUNTED:
+        most, wanted = few + pages.COUNTED_PAGES, f"as with a twentieth, and {pages.COUNTED_PAGES} pages of an index"
     if name in pages.LOOKING:
         most, wanted = max(most, LOOKED_AT), f"as with a twentieth, or one for each of {LOOKED_AT:,} runs"
     return f"{wanted}: {verdict(many <= most)}" if sizes.history >= Sizes().history else wanted

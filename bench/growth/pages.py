@@ -22,6 +22,9 @@ ALONG: Final = (
     *("/api/v1/tasks/{often}/runs", "/api/v1/tasks/{rare}/runs", "/api/v1/stats"),
 )
 """An index leads to what they show, or most runs are what they show."""
+COUNTED: Final = frozenset({"/api/v1/tasks/{rare}/runs"})
+"""Of these, the ones that count more in a long history: up to 10,000 runs, in an index, of the 950 that a twentieth has."""
+COUNTED_PAGES: Final = 100
 LOOKING: Final = (
     *("/runs?key=nobody", "/runs?search=nobody", "/api/v1/runs?key=nobody", "/queues/nobody/clean?days=0"),
     *("/runs?task={often}&status=FAILED", "/runs?task={rare}&status=FAILED", "/tasks/{rare}/runs?show=failed"),

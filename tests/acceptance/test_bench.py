@@ -65,6 +65,8 @@ def test_roll_ups_are_measured_with_every_other_delta_left_out(
     [
         (ALONG[0], 110, "met"),
         (ALONG[0], 111, "**missed**"),
+        ("/api/v1/tasks/{rare}/runs", 200, "met"),
+        ("/api/v1/tasks/{rare}/runs", 201, "**missed**"),
         (LOOKING[0], 50_000, "met"),
         (LOOKING[0], 50_001, "**missed**"),
     ],
